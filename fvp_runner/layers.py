@@ -1,26 +1,13 @@
-"""Operator by operator: what a compiled model makes of each tensor, against what the reference makes of it.
+"""Operator by operator (`run --layers`): what a compiled model makes of each tensor, against what the reference makes
+of it.
 
 Invariant: an operator is called right only when every element of what it made was seen and equal, and wrong only when
-something that works for it wrote an unequal tensor of its form; tensors that exist nowhere are called not visible.
-
-The result of a comparison for one operator.
-
-Invariant: data alone; a process that only reads results imports nothing of the NPU model with it.
-
-One inference on the local runner, with every tensor that is written kept as it is written.
-
-Invariant: the program, its pools and its streams are those of an ordinary run; what is kept are copies, made when an
-NPU operation or a host call has ended.
-
-What was written against the reference's tensors.
-
-Invariant: a kernel's output is held against tensors of the operator that it works for, and of those that were folded
-into it; where that is nothing, it is any tensor that it equals. What was written last counts: an operator of several
-kernels may keep what it needs in between in the form of its result.
-
-`npu-memplan run --layers`: a table of operators, the first that differs, and the tensors where they are requested.
-
-Invariant: exit code 0 when no visible operator differs and the outputs are right, else 1.
+something that works for it wrote an unequal tensor of its form; tensors that exist nowhere are called not visible. The
+program, its pools and its streams are those of an ordinary run; what is kept are copies, made when an NPU operation or
+a host call has ended. A kernel's output is held against tensors of the operator that it works for, and of those that
+were folded into it; where that is nothing, it is any tensor that it equals. What was written last counts: an operator
+of several kernels may keep what it needs in between in the form of its result. The exit code is 0 when no visible
+operator differs and the outputs are right, else 1.
 """
 
 from __future__ import annotations

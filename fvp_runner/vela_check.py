@@ -1,24 +1,9 @@
 """Why a Vela-compiled file will not run on a board: what its driver, TFLite Micro and the board demand, then a run.
 
 Invariant: a finding names the tensor, operator or bytes concerned, the numbers on both sides, and what to do; nothing
-is called right that was not looked at.
-
-What was looked at and what came of it.
-
-Invariant: pure data.
-
-What driver and TFLite Micro read of a file before the NPU starts: its accelerator, alignments, operators.
-
-Invariant: positions are those of the file itself; no operator is called known that TFLite Micro was not tried with.
-
-What a file needs of memory: regions, arena, and the board's sizes.
-
-Invariant: what a stream touches is read from the stream, not believed from the file.
-
-All checks of one file for one board, and then a run.
-
-Invariant: a file that fails a check before the run is still run where that means something, so that every fault is
-named at once.
+is called right that was not looked at. Positions are those of the file itself; no operator is called known that TFLite
+Micro was not tried with. What a stream touches is read from the stream, not believed from the file. A file that fails a
+check before the run is still run where that means something, so that every fault is named at once.
 """
 
 from __future__ import annotations

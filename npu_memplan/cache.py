@@ -1,16 +1,10 @@
-"""Compiled programs kept between processes: what a result depends on (`keys`), and the cache itself (`programs`).
+"""A cache of compiled programs, and of the checks of their results, between processes: what is known is read, not
+searched.
 
-Invariant: a compile gives the same bytes with a cache and without one.
-
-What options say, as plain values for a hash; the files that they name are their content.
-
-Invariant: options that may give another result give other values.
-
-A cache of compiled programs, and of the checks of their results: a compile that is known is read, not searched.
-
-Invariant: the key is a hash of all that a program depends on: the model's bytes and name, all options and the files
-that they name, and the versions of everything that makes it (of a checkout, the hash of its sources). What depends on
-more is never kept: a time limit, Python of the user's own, files next to the model, a compile with an incident.
+Invariant: a compile gives the same bytes with a cache and without one. The key is a hash of all that a program depends
+on: the model's bytes and name, all options and the content of the files that they name, and the versions of everything
+that makes it (of a checkout, the hash of its sources). What depends on more is never kept: a time limit, Python of the
+user's own, files next to the model, a compile with an incident.
 """
 
 from __future__ import annotations

@@ -1,23 +1,11 @@
-"""What all commands share: options in groups, names that the shell completes, how much is printed.
+"""What all commands share: options in groups, names that the shell completes, how words are read, how much is printed.
 
-What the shell completes in addition to choices and files: names of accelerators, boards, configurations, planners.
-
-Invariant: nothing heavy is imported; a name that is not there is no error here: the option's reader reports it.
-Click's own completion is switched on by the shell: `eval "$(_NPU_MEMPLAN_COMPLETE=bash_source npu-memplan)"`.
-
-Options in groups: the heading is part of the option, and `--help` has one section a heading.
-
-Invariant: every option is shown once by `--help-all`, and those that most users want by `--help`; headings come in the
-order of the options, those without one last.
-
-How much a command says while it works: --quiet, --verbose, and what a terminal shows meanwhile.
-
-Invariant: progress goes to stderr, and without --verbose only where that is a terminal; what is shown is
-gone when the command ends. stdout has results alone.
-
-What the words of a command line are read as: paths, names between commas, sizes by name.
-
-Invariant: a value is read where its option is declared, so that a command is given what it works with.
+Invariant: every option is shown once by `--help-all`, and those that most users want by `--help`; the heading is part
+of the option, headings come in the order of the options, those without one last. A value is read where its option is
+declared, so that a command is given what it works with. Progress goes to stderr, and without --verbose only where that
+is a terminal, and is gone when the command ends; stdout has results alone. Nothing heavy is imported for completion,
+and a name that is not there is no error of it: the option's reader reports it. The shell switches it on by `eval
+"$(_NPU_MEMPLAN_COMPLETE=bash_source npu-memplan)"`.
 """
 
 from __future__ import annotations

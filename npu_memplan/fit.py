@@ -1,20 +1,11 @@
-"""A pool that is too small: all that could be requested instead, compared (`trials`), and
-one model on many boards (`boards`).
-
-One model on many boards: for each what `compile --board` of it finds, with the objective requested.
-
-Invariant: a row's flags give its figures again. What has no room as requested is tried again with `--objective bytes`,
-then with Vela's `--optimise Size`; plans of the fewest bytes are made once for all boards of the same NPU, memory mode
-and speeds.
-
-The table of `compile --all-boards`: where a model fits.
-
-Invariant: a figure is the board file's or an estimate that says so; what is not known is a dash.
-
-`compile --fit`: all that the product can do about a pool that is too small, compiled and compared.
+"""`compile --fit`, all that could be requested of a pool that is too small, and `--all-boards`, one model on many
+boards.
 
 Invariant: every trial is a compile like any other, so its plan is verified; what is written is the first row of the
-table, and the order of rows is the one that `PRICE` states.
+table, and the order of rows is the one that `PRICE` states. A board's row has flags that give its figures again; a
+figure is the board file's or an estimate that says so, and what is not known is a dash. What has no room as requested
+is tried again with `--objective bytes`, then with Vela's `--optimise Size`; plans of the fewest bytes are made once for
+all boards of the same NPU, memory mode and speeds.
 """
 
 from __future__ import annotations

@@ -1,18 +1,9 @@
-"""A checked run: the reference, the run, and the comparison of every element.
+"""A checked run: the reference, the run on the local runner, and the comparison of every element of every output.
 
-The reference of a checked run, and what it makes of the inputs.
-
-Invariant: it runs before the program; what it cannot do is a reason not to compare, never a fault of the program.
-
-Run an artifact on the local runner and its model on the reference, and compare every element of every output.
-
-Invariant: the reference runs first, so that whatever ends the process later is the program's doing. States are kept
-from one input to the next, where there are any; else every run is one from a fresh start.
-
-A file for TFLite Micro, with NPU operators, compared with the reference of the network that it was made of.
-
-Invariant: NPU calls run on the NPU model with all checks, operators that are left by the reference's kernels; tensors
-lie where the file's plan has them.
+Invariant: the reference runs before the program, so that whatever ends the process later is the program's doing; what
+the reference cannot do is a reason not to compare, never a fault of the program. States are kept from one input to the
+next, where there are any; else every run is one from a fresh start. Of a file for TFLite Micro NPU calls run on the NPU
+model with all checks, operators that are left by the reference's kernels; tensors lie where the file's plan has them.
 """
 
 from __future__ import annotations

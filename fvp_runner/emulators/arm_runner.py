@@ -1,15 +1,10 @@
-"""Arm's own inference runners on QEMU and our NPU model, and the command that compares them with a reference.
-
-Arm's own inference runners, compiled by Arm, on QEMU and our NPU model: TFLite Micro or ExecuTorch, Arm's driver.
+"""Arm's own inference runners (TFLite Micro or ExecuTorch with Arm's driver) on QEMU and our NPU model: `run --on
+arm-runner`.
 
 Invariant: the program is Arm's binary of the wheel `mlia-ethos-u`, unchanged; network and inputs are put where it reads
-them, outputs are read back from where it writes them. Results are what Arm's firmware computed with our NPU; cycles are
-our estimate, whatever the firmware prints. Addresses: what the runner of MLEK 26.03 prints, and MLIA's command line.
-
-`npu-memplan run FILE --on arm-runner`: a network in Arm's own inference runner, compared with its reference.
-
-Invariant: what ran the NPU and whose firmware ran is said; cycles that Arm's firmware prints are our estimates, and are
-called so. Exit codes are those of every command.
+them, outputs are read back from where it writes them, and compared with the network's reference. Results are what Arm's
+firmware computed with our NPU; cycles that it prints are our estimates, and are called so. Exit codes are those of
+every command. Addresses: what the runner of MLEK 26.03 prints, and MLIA's command line.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""A user's own firmware on QEMU, and the command that runs it.
-
-A user's own firmware on QEMU, with our NPU behind its registers.
+"""A user's own firmware on QEMU, with our NPU behind its registers: `npu-memplan run --elf`.
 
 Invariant: nothing is known of the program but its ELF file: no symbol and no line of its console is required. What is
-reported of the NPU is what its registers were given and what its model found.
-
-`npu-memplan run --elf`: a user's own firmware, what it prints and what its NPU jobs did.
-
-Invariant: exit codes are those of every command: 0 right, 1 the program or an NPU job failed, 2 bad use, or no end.
+reported of the NPU is what its registers were given and what its model found. Exit codes are those of every command: 0
+right, 1 the program or an NPU job failed, 2 bad use, or no end.
 """
 
 from __future__ import annotations

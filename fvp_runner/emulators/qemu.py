@@ -1,19 +1,9 @@
-"""Firmware on QEMU, with our NPU model behind the NPU's registers: the runner, the machine, and how it is controlled.
+"""Firmware on QEMU, with our NPU model behind the NPU's real register addresses: the runner, the machine, its test
+protocol.
 
-QEMU's test protocol, with a CPU that runs normally: memory in large pieces, and input lines.
-
-Invariant: one request, one answer; an error answer is a `QemuError`.
-
-A board in QEMU, with our NPU behind its real register addresses, whatever program it runs.
-
-Invariant: the guest is stopped before every access to the NPU's page and the access is done by `EthosURegisters`; a job
-reads the guest's memory and writes its results back there; nothing is kept elsewhere.
-
-The QEMU runner: the board's CPU in QEMU, our NPU behind its real register addresses.
-
-Invariant: the guest is stopped before every access to the NPU's page and the access is done by
-`EthosURegisters`; the firmware needs to know nothing of it. A job reads the planned bytes
-from the guest's memory and writes its results back there; nothing is kept elsewhere.
+Invariant: the guest is stopped before every access to the NPU's page and the access is done by `EthosURegisters`; the
+firmware needs to know nothing of it. A job reads the planned bytes from the guest's memory and writes its results back
+there; nothing is kept elsewhere. The protocol has one answer for each request; an error answer is a `QemuError`.
 """
 
 from __future__ import annotations

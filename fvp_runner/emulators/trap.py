@@ -1,16 +1,9 @@
-"""Loads and stores of the NPU's register page, caught and finished by hand.
+"""Loads and stores of the NPU's register page in a machine that a debugger can stop, caught and finished by hand.
 
-The Thumb load or store that touched a trapped register, so that it can be finished by hand.
-
-Invariant: `decode` looks only at the opcode and the registers before the access; applying a `LoadStore` leaves the CPU
-as if the instruction had run, including write-back of the base register and the state of an IT block. What is no load
-or store of core registers is refused. Capstone decodes; what an access means is from the Armv8-M Architecture Reference
-Manual (DDI 0553).
-
-Stand in for the NPU's register page of a machine that a debugger can stop.
-
-Invariant: each stop is exactly one load or store that has not happened yet; `handle` performs
-it on the device and leaves the CPU after the instruction, as if hardware had answered.
+Invariant: each stop is exactly one load or store that has not happened yet; `handle` performs it on the device and
+leaves the CPU as if the instruction had run, including write-back of the base register and the state of an IT block.
+`decode` looks only at the opcode and the registers before the access; what is no load or store of core registers is
+refused. Capstone decodes; what an access means is from the Armv8-M Architecture Reference Manual (DDI 0553).
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""What `compile`, `run` and `simulate` do with a `.pte` file.
-
-`npu-memplan simulate` and `npu-memplan run` of a `.pte` file: what is printed of one inference.
-
-Invariant: what was not run is named; nothing is called right that was not compared.
-
-`npu-memplan compile` of a `.pte` file: the same program with less memory.
+"""What `compile`, `run` and `simulate` do with a `.pte` file: the same program with less memory, and one inference.
 
 Invariant: nothing is written before the program that is made gave, on the NPU model with all checks, the same outputs
 as the one that it replaces, and each kernel of the NPU wrote the same: whole methods, with stand-ins for operators that
-are not known; delegates alone where a method cannot be run.
+are not known; delegates alone where a method cannot be run. What was not run is named; nothing is called right that was
+not compared.
 """
 
 from __future__ import annotations

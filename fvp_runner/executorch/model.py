@@ -1,23 +1,11 @@
-"""One inference of an ExecuTorch method on the NPU model: its inputs, its kernels in NumPy, its delegates.
-
-What a method, or a delegate alone, is given.
-
-Invariant: where a transfer of the NPU takes rows by an index, wide integers are indices of rows that every such
-transfer has: its stream says how many.
-
-ExecuTorch's kernels around delegates, in NumPy.
-
-Invariant: a kernel computes what ExecuTorch's portable kernel does, in the same precision; `out` comes last, twice.
-
-A method of an ExecuTorch program, run as its runtime runs it: Ethos-U delegates on the NPU model, kernels in NumPy.
+"""One inference of an ExecuTorch method, run as its runtime runs it: delegates on the NPU model, kernels in NumPy.
 
 Invariant: tensors live where the file's plan puts them. Planned buffers and, at every call of a delegate, the scratch
 are filled with a poison pattern first; inputs are copied into the scratch one after another, outputs out of it, and no
-other byte of it outlives the call.
-
-One inference of a method on the NPU model: the whole method where all its kernels are known, else its delegates.
-
-Invariant: delegates that are run alone get inputs of their own, and the result says so.
+other byte of it outlives the call. A kernel computes what ExecuTorch's portable kernel does, in the same precision;
+`out` comes last, twice. Where not all kernels are known, delegates run alone, with inputs of their own, and the result
+says so. Where a transfer of the NPU takes rows by an index, wide integers are indices of rows that every such transfer
+has: its stream says how many.
 """
 
 from __future__ import annotations

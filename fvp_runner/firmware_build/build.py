@@ -1,15 +1,9 @@
-"""Firmware of an artifact built as an ELF, and ELF files read.
+"""The firmware of an artifact built as one ELF for emulator, FVP and silicon, and 32-bit little-endian ELF files read.
 
-Read a 32-bit little-endian ELF executable, and put data into one of its symbols.
-
-Invariant: the file's bytes are never changed in place; `with_data` and `with_segment` give a new image. Only
-what loading firmware needs is read: segments and symbols. Source: the ELF specification.
-
-Build the firmware of an artifact: one ELF for emulator, FVP and silicon.
-
-Invariant: the ELF depends on the artifact, the board, the CPU and the options alone, and is
-built again only when one of them changes. Inputs are not in it; they are put into the image
-when it is run. The output folder is complete or absent.
+Invariant: the ELF depends on the artifact, the board, the CPU and the options alone, and is built again only when one
+of them changes. Inputs are not in it; they are put into the image when it is run: a file's bytes are never changed in
+place, `with_data` and `with_segment` give a new image. The output folder is complete or absent. Only what loading
+firmware needs is read of an ELF file: segments and symbols. Source: the ELF specification.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""A firmware project around a compiled model, also as an Open-CMSIS-Pack.
-
-A firmware project as an Open-CMSIS-Pack: its description, a software layer, and what CMake makes otherwise.
-
-Invariant: every file that the description names is in the project, and its components are all that the firmware is made
-of. Names and elements are those of the specification's PACK.xsd (github.com/Open-CMSIS-Pack/Open-CMSIS-Pack-Spec).
-
-A firmware project around one compiled model, for a board and a user with nothing but the wheel.
+"""A firmware project around one compiled model, for a user with nothing but the wheel; also as an Open-CMSIS-Pack.
 
 Invariant: the project is examples/firmware with the board's own files in place of Corstone-300's, the driver next to it
-and the model in `model/`; it needs neither npu_memplan nor a path of this machine to be built.
+and the model in `model/`; it needs neither npu_memplan nor a path of this machine to be built. Every file that the
+description of the pack names is in the project, and its components are all that the firmware is made of. Names and
+elements are those of the specification's PACK.xsd (github.com/Open-CMSIS-Pack/Open-CMSIS-Pack-Spec).
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Where the pools and constants lie on a board, and the generated sources that say so.
+"""Where the pools and constants of a model lie on a board, and the generated sources that say so.
 
-Where the planned pools and the constants of a model lie on a board.
-
-Invariant: a layout exists only if everything fits: each whole pool is in one memory that
-all its agents reach and that can be written, and no memory is promised more bytes than it
-has. So a pool that is too big is refused before anything is compiled.
-
-The generated part of the firmware: board.h, program.h and the linker script.
-
-Invariant: numbers of the board come from its file alone; numbers of the model are the macros
-of its own generated header, and the compiler asserts that both agree (`_Static_assert`).
+Invariant: a layout exists only if everything fits: each whole pool is in one memory that all its agents reach and that
+can be written, and no memory is promised more bytes than it has. So a pool that is too big is refused before anything
+is compiled. In board.h, program.h and the linker script numbers of the board come from its file alone; numbers of the
+model are the macros of its own generated header, and the compiler asserts that both agree (`_Static_assert`).
 """
 
 from __future__ import annotations

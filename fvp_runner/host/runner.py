@@ -1,13 +1,9 @@
-"""The local runner, the shared object that it calls, and inputs that come row by row.
+"""The local runner: the artifact's C in this process, NPU calls on the NPU model, also with an input that comes row by
+row.
 
-An input that comes row by row: in which chunks a run feeds it, and which rows are there at which launch.
-
-Invariant: a row counts as written from the launch on that the artifact says it is there for, and not before.
-
-The local runner: the artifact's C in this process, NPU calls on the NPU model.
-
-Invariant: there is one copy of every pool. The C code and the NPU model both work on the
-memory that the plan describes; it is poisoned before the run, so a byte that was never written shows.
+Invariant: there is one copy of every pool. The C code and the NPU model both work on the memory that the plan
+describes; it is poisoned before the run, so a byte that was never written shows. A row of an input counts as written
+from the launch on that the artifact says it is there for, and not before.
 """
 
 from __future__ import annotations

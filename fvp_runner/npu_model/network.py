@@ -1,22 +1,12 @@
-"""Whole Vela-compiled networks on the model: run, operators left on the CPU, comparison by layer, trace.
+"""A whole Vela-compiled network: NPU calls on the model, the operators between them on the host, comparison by layer,
+trace.
 
-Invariant: the model of the NPU does not depend on this folder.
-
-A whole Vela-compiled network: NPU calls on the model, the operators between them on the host.
-
-Invariant: tensors live where Vela put them. The arena is one array, filled with a poison pattern first;
-NPU regions are views of it, and host operators read and write the same bytes.
-
-Comparison by layer: what the NPU wrote against the reference's tensors.
-
-Invariant: a layer is called equal only when every element of it was seen and equal, and called different
-only when an operation wrote a tensor of its shape, type and zero point that is closest to it and not equal.
-Tensors that compilation fused away are counted as not visible and never blamed.
-
-A trace of the operations in Chrome's format, which Perfetto and chrome://tracing open.
-
-Invariant: the lanes are those of the estimate (`npu_memplan.ethosu.time`); what an operation is called
-and its notes, the model read from the stream itself.
+Invariant: the model of the NPU does not depend on this module. Tensors live where Vela put them: the arena is one
+array, filled with a poison pattern first; NPU regions are views of it, and host operators read and write the same
+bytes. A layer is called equal only when every element of it was seen and equal, and called different only when an
+operation wrote a tensor of its shape, type and zero point that is closest to it and not equal; tensors that compilation
+fused away are counted as not visible and never blamed. The lanes of a trace, in Chrome's format, are those of the
+estimate (`npu_memplan.ethosu.time`); what an operation is called and its notes, the model read from the stream itself.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""What references share.
+"""What references share: their error, what they take, how inputs have to fit, and running other frameworks on a file.
 
-What references of .tflite files share: their error, what they take, and how inputs have to fit.
-
-Invariant: a network that Vela compiled is no reference.
-
-References that are other frameworks running the model's file.
-
-Invariant: inputs are checked against the file before the framework sees them; outputs are numpy arrays in the file's
-order.
+Invariant: a network that Vela compiled is no reference. Inputs are checked against the file before a framework sees
+them; outputs are numpy arrays in the file's order.
 """
 
 from __future__ import annotations

@@ -1,22 +1,11 @@
-"""References of .tflite files: tflite-micro, LiteRT and the user's own operators.
-
-tflite-micro's reference kernels.
+"""References of .tflite files: tflite-micro, LiteRT and the user's own operators, also of some operators alone.
 
 Invariant: states start anew in every `run`, so runs do not depend on each other; `step` goes on from the last one.
-
-The reference of what tflite-micro has no kernel for: LiteRT with its built-in reference kernels.
-
-Invariant: never LiteRT's optimised kernels, which round otherwise, and no delegates; one thread. States start anew
-in every `run`, as in tflite-micro's.
-
-The user's own operators, run by the NumPy references that were registered with them.
-
-Invariant: what a reference returns has the types and sizes of the operator's outputs.
-
-Some operators of a TFLite file as a network of their own, which a reference runs alone.
-
-Invariant: the operators, their tensors and constants are those of the file, byte for byte: it is kept, and only its
-lists of operators, inputs and outputs (and its metadata) are replaced.
+LiteRT, which runs what tflite-micro has no kernel for, is taken with its built-in reference kernels, one thread and no
+delegates, never its optimised kernels, which round otherwise. What a reference of the user's own operators returns has
+the types and sizes of the operator's outputs. Some operators as a network of their own are those of the file with their
+tensors and constants, byte for byte: it is kept, and only its lists of operators, inputs and outputs (and its metadata)
+are replaced.
 """
 
 from __future__ import annotations

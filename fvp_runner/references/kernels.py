@@ -1,24 +1,11 @@
-"""Which reference each operator of a TFLite network is held to.
-
-Which reference each operator of a TFLite network is held to, for all that compare with one.
+"""The reference that each operator of a .tflite network is held to, for all that compare with one.
 
 Invariant: an operator is held to tflite-micro where that has a kernel that runs it, to LiteRT's reference kernels where
 it has none, and one's own to its NumPy reference, whatever else is in its network. Operators that follow each other run
-there in parts as large as are found by halves. A network that cannot be cut runs whole, in the first that takes all of
-it.
-
-Where tflite-micro and LiteRT make different results of an operator that both have a kernel for.
-
-Invariant: each operator is compared alone, on the inputs that it has in a run of the network.
-
-What the reference makes of tensors that a program has made otherwise.
-
-Invariant: an operator whose inputs are those of the reference's own run keeps the results of that run; every other one
-is run alone on the inputs that it got.
-
-The reference every run of a .tflite file is compared with.
-
-Invariant: it is of a file that Vela has not made.
+there in parts as large as are found by halves; a network that cannot be cut runs whole, in the first that takes all of
+it. No reference is of a file that Vela has made. Where tflite-micro and LiteRT make different results, each operator is
+compared alone, on the inputs that it has in a run of the network. An operator whose inputs are those of the reference's
+own run keeps the results of that run; every other one is run alone on the inputs that it got.
 """
 
 from __future__ import annotations

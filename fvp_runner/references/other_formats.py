@@ -1,18 +1,11 @@
-"""References of ONNX models, PT2E programs and TOSA files.
+"""The references of ONNX models, PT2E programs and TOSA files.
 
-The reference for ONNX models: TVM's own, unplanned compilation of the same file.
-
-Invariant: nothing of the plan, of the partitioning, of our repairs of the import or of the generated C is used: the
-module goes from TVM's frontend through TVM's default pipeline for LLVM to the Relax VM, which allocates as it likes.
-
-The reference for PT2E programs: PyTorch itself, running the exported program.
-
-Invariant: nothing of this package but the reading of the file is used.
-
-The reference of TOSA files: the reference model of the specification, from the package tosa-tools.
-
-Invariant: it runs as a program of its own on the file as it is; tosa-tools wants other versions of numpy and
-flatbuffers than the rest may have, so it may live in an environment of its own (`tool`).
+Invariant: an ONNX model goes from TVM's frontend through TVM's default pipeline for LLVM to the Relax VM, which
+allocates as it likes: nothing of the plan, of the partitioning, of our repairs of the import or of the generated C is
+used. A PT2E program is run by PyTorch itself: nothing of this package but the reading of the file is used. The
+reference model of TOSA's specification, from the package tosa-tools, runs as a program of its own on the file as it is;
+tosa-tools wants other versions of numpy and flatbuffers than the rest may have, so it may live in an environment of its
+own (`tool`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""plan.json, app.json, problems and plans: written, read and checked.
+"""plan.json, app.json, and problems and plans as files: how they are written, read and checked.
 
-Problems and plans as files: MiniMalloc's CSV, and JSON with a schema name, plan.json of compiled models too.
-
-Invariant: reading what was written gives an equal object (JSON: everything; CSV: what its columns can say). Files
-appear whole or not at all.
-
-app.json: which networks an application has, in addition to the plan.json of them all.
-
-Invariant: `Application.load(folder)` gives back what was saved; a network is an artifact in the folder of its name.
+Invariant: reading what was written gives an equal object (of MiniMalloc's CSV: what its columns can say), and a file
+appears whole or not at all. A network of an application is an artifact in the folder of its name.
 """
 
 from __future__ import annotations

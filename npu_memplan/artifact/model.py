@@ -1,24 +1,10 @@
-"""What a compiled model is, as data.
+"""A compiled model as data: what `plan.json` says, and the names of the files next to it.
 
-What a compiled model's `plan.json` is made of: tensors on their bytes, calls, operators.
-
-Invariant: plain data with the limits that a reader checks; how they are put together is `artifact`.
-
-What a compile found when it compared its own result with a reference: plain data of plan.json.
-
-Invariant: the same model, options and installation give the same values: no times, no paths, nothing of the machine
-but which reference is installed.
-
-What a compiled model is: `plan.json`, and the names of the files next to it.
-
-Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners
-and reports need nothing but the artifact directory. The schema is `schemas.json_schema("artifact")`, explained in
-docs/reference.md; its version changes when a reader would have to. `artifact_from_json` reads and checks it.
-
-plan.json: what is written of an `Artifact`, and how it is read and checked.
-
-Invariant: reading what was written gives an equal object, and values that no compile could have written are
-refused here, in one place: the types are those of `Document` (`schemas`), the rest is `_check`.
+Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners and reports need nothing
+but the directory. The same model, options and installation give the same values: no times, no paths, nothing of the
+machine but which reference is installed. Values that no compile could have written are refused here alone: the types
+are those of `Document` (`schemas`), the rest is `_check`. The schema is `schemas.json_schema("artifact")`, explained in
+docs/reference.md; its version changes when a reader would have to.
 """
 
 from __future__ import annotations

@@ -1,23 +1,13 @@
-"""Whether a program is checked, the process that checks it, and what the result means.
-
-How much work a check is: what decides, in place of a clock, whether it is done by default.
-
-Invariant: the same artifact has the same work. A unit is about a millisecond of a PC; measured on kws_ref_model,
-pretrainedResnet_quant, person_detect and mobilenet_v2, of which all but the last are checked.
-
-Whether a compile is to be checked.
-
-Invariant: the call and the command line take precedence over the environment.
-
-What the facts of a checked run mean for what a compile claims.
-
-Invariant: results are called equal only when every element of every output was, and a difference is called claimed
-only when every operator that was seen to differ on the inputs that it got claims as much.
-
-The process that checked runs happen in, from outside.
+"""Whether a program is checked, the process that checks it, and what the result means for what the compile claims.
 
 Invariant: nothing that generated C or a reference does ends this process or reaches its streams; the worker imports
-nothing from the working directory; it is dead, with all that it started, when `run` returns.
+nothing from the working directory, and is dead with all that it started when `run` returns. The call and the command
+line take precedence over the environment; otherwise the amount of work decides, never a clock. Results are called equal
+only when every element of every output was, and a difference is called claimed only when every operator that was seen
+to differ on the inputs that it got claims as much.
+
+A unit of work is about a millisecond of a PC; it was measured on kws_ref_model, pretrainedResnet_quant, person_detect
+and mobilenet_v2, of which all but the last are checked.
 """
 
 from __future__ import annotations

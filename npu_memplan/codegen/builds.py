@@ -1,27 +1,15 @@
-"""What the builds and drivers of users' firmware need in addition to the C.
+"""What the builds and drivers of users' firmware need in addition to the C: flags, CMSIS-NN, Arm's driver, `--incbin`.
 
-Invariant: nothing here changes what a program computes.
+Invariant: nothing here changes what a program computes, and the settings that results depend on stand here once; our
+own firmware is built with them too. The payload for Arm's driver (`--launch arm-core-driver`) begins `HEADER_BYTES`
+before the stream that is launched, so the same sources run on a driver that takes bare streams. All symbols of the
+copies of CMSIS-NN carry the model's name, so two models, or a model and a CMSIS-NN of the user's own, link together; a
+build that asks for rounding once, which is not TFLite's, stops. A constant that is included by the assembler has the
+same name, type, bytes, alignment and section as without.
 
-The generated NPU calls on Arm's driver (ethos-u-core-driver): what `--launch arm-core-driver` adds.
-
-Invariant: the payload that the driver is given begins `HEADER_BYTES` before the stream that is launched, so the
-same sources run on a driver that takes bare streams. The calls are those of the driver's public header
-(`ethosu_driver.h`), the same in its releases 0.16 to 2.0; `ethosu_invoke` takes a writable array, because later ones
-remap it in place, and a driver for several variants hands out no handle (NULL) and finds the NPU by the payload.
-
-The generated sources for build systems: which files, and the flags that their results depend on.
-
-Invariant: the settings for a build of these sources stand here, once; our own firmware is built with it too.
-
-CMSIS-NN in an artifact: copies of the files that the host's code needs, as one translation unit.
-
-Invariant: all symbols carry the model's name, so two models, or a model and a CMSIS-NN of the user's own, link
-together; the copies are unchanged. A build that asks for rounding once, which is not TFLite's, stops.
-
-Large constants as files next to the C, included by the assembler: `--incbin`.
-
-Invariant: the array has the same name, type, bytes, alignment and section as without; only its text is elsewhere. A C
-file of megabytes of constants is slow to write, to compile and to look at.
+The calls are those of the driver's public header (`ethosu_driver.h`), the same in its releases 0.16 to 2.0;
+`ethosu_invoke` takes a writable array, because later ones remap it in place, and a driver for several variants hands
+out no handle (NULL) and finds the NPU by the payload.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""C text: arrays, names, and the sources as data.
+"""C text: arrays, names, comments, and the sources as data.
 
-Texts of others in C: as identifiers, and in comments.
+Invariant: an array keeps its exact bytes, is 16-byte aligned and is in the section `.rodata.npu_memplan` (the macro
+NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h) unless its qualifier says otherwise. A name ends no comment, begins none,
+and has no trigraph, so that compilers with all their warnings take it.
 
-Invariant: a name ends no comment, begins none, and has no trigraph, so that compilers with all their warnings take it.
-
-numpy arrays and bytes as C array definitions.
-
-Invariant: an array keeps its exact bytes, is 16-byte aligned and is in the section
-`.rodata.npu_memplan` (the macro NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h) unless its
-qualifier says otherwise.
-
-Four megabytes of weights must stay quick to write and to compile, so long arrays of int8 and uint8 are
-string literals: a C compiler reads them about eight times faster than lists of numbers.
+Four megabytes of weights must stay quick to write and to compile, so long arrays of int8 and uint8 are string literals:
+a C compiler reads them about eight times faster than lists of numbers.
 """
 
 from __future__ import annotations

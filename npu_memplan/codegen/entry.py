@@ -1,15 +1,10 @@
-"""What a user of the generated C calls: entry points, constant pools, functions that are linked from elsewhere.
+"""What a user of the generated C calls: entry points, pools of constants, functions that are linked from elsewhere.
 
-Functions that are linked from elsewhere: declared in the header, called by the host code, defined nowhere here.
-
-Invariant: the header says of each all that its author has to know: prototype, shapes, quantisation, scratch.
-
-The functions that a user of the generated C sees, its pools of constants, and what its platform supplies.
-
-Invariant: `run` is main's call list and nothing else; where an input comes row by row, `feed` replaces it and
-makes the first call part by part, as the rows come. A program with states has `reset`, which makes every state as it
-is before the first inference of a stream and is all it needs to begin anew; one without has none. A program with
-constants in writable pools has `init`, which puts them there.
+Invariant: `run` is main's call list and nothing else; where an input comes row by row, `feed` replaces it and makes the
+first call part by part, as the rows come. A program with states has `reset`, which makes every state as it is before
+the first inference of a stream and is all it needs to begin anew; one without has none. A program with constants in
+writable pools has `init`, which puts them there. The header says of each function that is defined elsewhere all that
+its author has to know: prototype, shapes, quantisation, scratch.
 """
 
 from __future__ import annotations

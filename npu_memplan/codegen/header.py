@@ -1,14 +1,9 @@
-"""The headers of a model: ours, and that of TVM's ahead-of-time executor.
-
-The header of a model: everything that firmware has to know of it.
+"""The headers of a model: ours, and that of TVM's ahead-of-time executor (`tvmgen_<module>.h`) with the code behind it.
 
 Invariant: every number a caller needs (sizes, alignments, offsets, scales, zero points, the NPU's configuration) is a
-macro of the header, so no number is written twice; its functions are inline and need no source.
-
-The C interface of TVM's ahead-of-time executor: `tvmgen_<module>.h` and the code behind it.
-
-Invariant: names, structs and macros are those of TVM v0.14-v0.18's `--executor-aot-interface-api=c`: an
-application written against them compiles unchanged. Every symbol carries the module's name.
+macro of the header, so no number is written twice; its functions are inline and need no source. Names, structs and
+macros of the other header are those of TVM v0.14-v0.18's `--executor-aot-interface-api=c`: an application written
+against them compiles unchanged, and every symbol carries the module's name.
 """
 
 from __future__ import annotations

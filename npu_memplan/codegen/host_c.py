@@ -1,18 +1,11 @@
-"""Host PrimFuncs as plain C functions.
+"""Host PrimFuncs as plain C functions, printed by TVM's c target.
 
-Sums, differences, products and left shifts of the host that may leave their type.
-
-Invariant: a result that is not proven to stay in int32 or int64 is computed in the unsigned type of the same width, so
-that every compiler keeps its low bits, as the reference kernels' do. Arithmetic on loop variables and shapes is left as
-it is: it addresses memory that is there.
-
-Host PrimFuncs as plain C functions, printed by TVM's c target.
-
-Invariant: what C computes is what the PrimFunc says, bit for bit: float constants are printed
-as C99 hexadecimal floats (TVM's own printer keeps 7 digits and loses scales), integers wrap where they may leave their
-type, pointers are the planned ones, and no runtime library is called. What is printed twice is read twice: TVM's
-printer would take the operands of min and max from variables that it made for an earlier one with the same text,
-whatever was stored since.
+Invariant: what C computes is what the PrimFunc says, bit for bit: float constants are printed as C99 hexadecimal floats
+(TVM's own printer keeps 7 digits and loses scales), pointers are the planned ones, and no runtime library is called. A
+result that is not proven to stay in int32 or int64 is computed in the unsigned type of the same width, so that every
+compiler keeps its low bits, as the reference kernels' do; arithmetic on loop variables and shapes is left as it is: it
+addresses memory that is there. What is printed twice is read twice: TVM's printer would take the operands of min and
+max from variables that it made for an earlier one with the same text, whatever was stored since.
 """
 
 from __future__ import annotations

@@ -1,20 +1,11 @@
-"""Model Library Format, version 7.
+"""Model Library Format, version 7: the tree, `metadata.json`, the runtime's headers and sources, the tar.
 
-NPU functions for `TVMEthosULaunch`: driver payloads, weights and base addresses as the legacy code passed them.
-
-Invariant: base address 0 is the weights, the others are the regions of the planned PrimFunc; always at least six
-are passed, unused ones as 0. The stream is wrapped as Arm's driver wants it (COP1).
-
-The runtime part of a Model Library Format tree: headers and sources under their legacy names.
-
-Invariant: generated code needs `tvm_ethosu_runtime.h` alone; everything else here exists so that applications and
-Makefiles of the legacy tree find the files and the names they use. Names and values are those of TVM 0.14 to 0.18
-(include/tvm/runtime/crt/error_codes.h, dlpack.h), where they did not change.
-
-Model Library Format, version 7: the tree, `metadata.json`, the tar.
-
-Invariant: a tree is a mapping of paths to bytes, made before anything is written; the same module, options and
-date give the same tar, byte for byte. All numbers of the metadata are those of the generated C.
+Invariant: a tree is a mapping of paths to bytes, made before anything is written; the same module, options and date
+give the same tar, byte for byte. All numbers of the metadata are those of the generated C, which needs
+`tvm_ethosu_runtime.h` alone; the other files exist so that applications and Makefiles of the legacy tree find the names
+they use. These are those of TVM 0.14 to 0.18 (include/tvm/runtime/crt/error_codes.h, dlpack.h), where they did not
+change. `TVMEthosULaunch` is given base address 0 for the weights and the regions of the planned PrimFunc for the
+others, at least six in all, unused ones as 0; the stream is wrapped as Arm's driver wants it (COP1).
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""The fixed set of programs, and how it is run.
-
-The fixed set: small public networks, and the programs that are made of each.
+"""The fixed set of small public networks, the programs that are made of each, and how they are run, compared and
+counted.
 
 Invariant: a network of the set is the file with this SHA-256 and no other, so that records of two machines are of the
-same programs. Sources of the files: `tests/models/README.md`, `examples/digits`.
-
-Run the set: compile each program, run it on the runner requested, compare, count.
-
-Invariant: a program that fails is a row with its error, and the others go on; every plan is verified before it runs.
+same programs. A program that fails is a row with its error, and the others go on; every plan is verified before it
+runs. Sources of the files: `tests/models/README.md`, `examples/digits`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""A record of evidence, and its page.
+"""A record of evidence (what ran on what, what came out, what was estimated), and its page.
 
-What a record of evidence says: what ran on what, what came out, and what was estimated.
-
-Invariant: the same machine, tools and set give the same bytes; no clock and no path is in a record. `counted_by` is
-"Arm's FVP" only where its binary ran; what our NPU model counted says that it is an estimate.
-
-A record as one page.
-
-Invariant: what the page says is what the record has.
+Invariant: the same machine, tools and set give the same bytes; no clock and no path is in a record, and the page says
+what the record has. `counted_by` is "Arm's FVP" only where its binary ran; what our NPU model counted says that it is
+an estimate.
 """
 
 from __future__ import annotations

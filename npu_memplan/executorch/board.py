@@ -1,13 +1,8 @@
-"""The NPU and the memories that a program was compiled for, and whether pools fit a board's.
-
-The NPU and the memories that the delegates of a program were compiled for.
+"""The NPU and the memories that the delegates of a program were compiled for, and whether pools fit a board's.
 
 Invariant: what the user names comes first, then what the delegate's compile flags name, then what the accelerator has.
-
-Whether pools fit the memories of a board together, and which memory is too small where they do not.
-
-Invariant: of all ways to put each pool into one memory that may hold it, the first that fits is given, in the order of
-the pools' own preferences; where none fits, the one that lacks the fewest bytes.
+Of all ways to put each pool into one memory that may hold it, the first that fits is given, in the order of the pools'
+own preferences; where none fits, the one that lacks the fewest bytes.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
-"""A call of an Ethos-U delegate as operations on buffers, and the delegate's bytes once these lie elsewhere.
-
-Invariant: constants keep their places; what lies in the fast scratch does, unless `fast_bytes` say that it may move.
-
-The memory of a method: when its tensors are needed, and where they are.
-
-When the planned tensors of a method are needed, read off its instructions.
-
-Invariant: a tensor lives from the first instruction that names it to the last, inputs from the first instruction on,
-outputs to the last one, and what has a value before the first inference (data in the file, or read before anything
-writes it) always. Tensors that share bytes on purpose (views, in-place operators) count once.
-
-The memory of a method as its file has it, as a problem and its plan: planned tensors, contents of the scratch.
+"""The memory of an ExecuTorch method as its file has it: when its tensors are needed, where they are, what delegates
+touch.
 
 Invariant: every tensor and every buffer inside a stream lies where the file puts it; things that share bytes while both
-are held are allowed to at that distance and no other, because the file says so, not because that was proven.
+are held are allowed to at that distance and no other, because the file says so, not because that was proven. A tensor
+lives from the first instruction that names it to the last, inputs from the first instruction on, outputs to the last
+one, and what has a value before the first inference (data in the file, or read before anything writes it) always;
+tensors that share bytes on purpose (views, in-place operators) count once. Constants of a delegate keep their places;
+so does what lies in the fast scratch, unless `fast_bytes` say that it may move.
 """
 
 from __future__ import annotations

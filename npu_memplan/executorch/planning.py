@@ -1,15 +1,9 @@
-"""`memory_planning` for ExecuTorch's export.
-
-What is used of ExecuTorch's export side, in one place: its names for planning are private and move between versions.
-
-Invariant: nothing of ExecuTorch or PyTorch is imported before a function here is called; graphs and specs stay opaque
-to everything else.
-
-`memory_planning`: the planners of this package as the algorithm of ExecuTorch's `MemoryPlanningPass`.
+"""`memory_planning`: the planners of this package as the algorithm of ExecuTorch's `MemoryPlanningPass`.
 
 Invariant: the plan is verified, keeps every preset memory id and every tensor that lies in another one's bytes, and has
 no more bytes than the plan of ExecuTorch's greedy algorithm, which is returned where it is better. Neither TVM nor an
-NPU is needed.
+NPU is needed. Nothing of ExecuTorch or PyTorch is imported before a function here is called; graphs and specs stay
+opaque to everything else, because the names of ExecuTorch's export side are private and move between versions.
 """
 
 from __future__ import annotations

@@ -1,27 +1,13 @@
-"""Folders: owned, staged, listed, cached.
+"""Folders: those of living processes, staged output, lists of the files we wrote, and the user's cache.
 
-Folders that belong to a living process, so that what a killed one has left is known and cleared away.
-
-Invariant: a folder is swept only if this user made it, its name and its note are ours, and no process holds the note's
-lock, which ends with its owner however that ends. Where a file system has no locks, nothing is swept.
-
-The list of files that we wrote into a directory, so that nothing else in it is ever removed.
-
-Invariant: a file is ours only if it is listed and still has the bytes that we gave it; a directory is ours only if one
-of our files is in it. The list is a text that `sha256sum -c` reads, next to the files.
-
-Output directories that are complete or absent, and that replace nothing but what we wrote.
-
-Invariant: the final directory is never seen half-written: files go to a staging folder next to it, and take its place
+Invariant: an output directory is never seen half-written: files go to a staging folder next to it, and take its place
 in one rename that cannot replace anything. With `force` an earlier output is moved aside first, and only if every file
-in it is one that we wrote (`manifest`); another output that was put there meanwhile stays. A staging folder whose
-writer was killed is cleared away by the next one (`owned_folder`).
-
-The folder of this user's caches, and a store of bytes in it that is bounded in size.
-
-Invariant: nothing is read that another user can have written, nor what is not, byte for byte, what was put there under
-that very name: such an entry is removed. Entries appear whole or not at all, so processes may share a store; the
-entries that were not used for the longest time go first. Where the folder cannot be used, nothing is kept.
+in it is one that we wrote: it is listed (a text that `sha256sum -c` reads) and still has the bytes that we gave it. A
+folder of a process is swept only if this user made it, its name and its note are ours, and no process holds the note's
+lock, which ends with its owner however that ends; where a file system has no locks, nothing is swept. Nothing is read
+of a cache that another user can have written, nor what is not, byte for byte, what was put there under that very name:
+such an entry is removed. Entries appear whole or not at all, so processes may share a store; those that were not used
+for the longest time go first, and where the folder cannot be used, nothing is kept.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
-"""Files read and written, one at a time.
-
-Output files that are complete or as they were.
+"""Files that are read and written one at a time, and what is done in a folder that a stranger may have made.
 
 Invariant: a regular file is never seen half-written: its bytes go to a temporary sibling that takes its place in one
 rename; what a killed writer left goes with the next write. What is no regular file (a pipe, /dev/null) is written to
-and never replaced; a link is followed.
-
-Which files are read, and what is done in a folder that a stranger may have made.
-
-Invariant: a file that is read is a regular one, and no more of it than a limit; what else has its name (a pipe, a
-device) is not waited for. In the folder of an artifact or of a project there are regular files and folders alone: a
-link or a pipe anywhere in it is refused by name before anything there is read, copied or written, and what is written
+and never replaced; a link is followed. A file that is read is a regular one, and no more of it than a limit; what else
+has its name is not waited for. In the folder of an artifact or of a project there are regular files and folders alone:
+a link or a pipe anywhere in it is refused by name before anything there is read, copied or written, and what is written
 there takes the place of a file of its own name, never of what that leads to.
 """
 

@@ -1,19 +1,11 @@
-"""Quantised graphs of other frameworks (QDQ), ONNX's and PyTorch's alike: nodes with names, made into one IRModule.
+"""An imported quantised graph (QDQ; of ONNX or PyTorch) to the module that every frontend makes.
 
-Invariant: nothing here depends on the framework that a graph came from.
-
-A model that came in as a graph of nodes (ONNX, PyTorch): which variables of main each of its nodes became.
-
-Invariant: every variable of main is named after the node it comes from, and no two have the same name; nodes that
-are folded into constants, shapes or their own inputs have no variable.
-
-An imported QDQ graph to the module that every frontend makes: partitioned, lowered, legalised, described.
-
-Invariant: the module has the same form and the same attributes as one made from a TFLite file, so nothing behind
-this module has to tell them apart. Every call that is left in main belongs to a listed operator: to the node that it
-comes from, or to one of its own when no node is known; quantisations and dequantisations are listed where they are
-code on the host only. Inputs and outputs keep the types they have in the file (float as a rule: the host
-quantises and dequantises at the border).
+Invariant: nothing here depends on the framework that a graph came from, and nothing behind this module has to tell it
+from a TFLite file: the module has the same form and the same attributes. Every variable of main is named after the node
+it comes from, and no two have the same name; nodes that are folded into constants, shapes or their own inputs have no
+variable. Every call that is left in main belongs to a listed operator: to the node that it comes from, or to one of its
+own when no node is known; quantisations and dequantisations are listed where they are code on the host only. Inputs and
+outputs keep the types they have in the file (float as a rule: the host quantises and dequantises at the border).
 """
 
 from __future__ import annotations

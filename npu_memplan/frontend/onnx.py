@@ -1,16 +1,9 @@
-"""ONNX models (QDQ exports) to one IRModule, through TVM's frontend.
+"""ONNX models (QDQ exports) to one IRModule, through TVM's importer, which is repaired where the NPU needs it.
 
-Invariant: what TVM gets wrong is repaired here (`repairs`), so modules that leave this folder are right.
-
-Conversions of ONNX nodes of which TVM 0.27 makes something that no NPU pattern can see.
-
-Invariant: a repair computes the same real values as TVM's own conversion; None where it does not apply, and TVM
-converts the node. Unnecessary when TVM's importer emits `relax.clip`, `relax.nn.pad`, a division after the product of
-a hard swish, and stored weights for quantised constants (`test_tvm_still_expands_what_is_repaired` then fails).
-
-TVM's ONNX importer, which remembers what it makes of each node and is repaired where the NPU needs it.
-
-Invariant: the nodes of the result are those of the file, in its order.
+Invariant: the nodes of the result are those of the file, in its order. A repair computes the same real values as TVM's
+own conversion; None where it does not apply, and TVM converts the node. Repairs are unnecessary when TVM's importer
+emits `relax.clip`, `relax.nn.pad`, a division after the product of a hard swish, and stored weights for quantised
+constants (`test_tvm_still_expands_what_is_repaired` then fails).
 """
 
 from __future__ import annotations

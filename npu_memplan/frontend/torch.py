@@ -1,13 +1,9 @@
-"""Programs of torch.export (PT2E) to one IRModule, through TVM's frontend.
+"""PyTorch programs quantised by PT2E (torch.export) to one IRModule, through TVM's importer, which has no quantised
+operators.
 
-Invariant: nothing here imports PyTorch; `models.frameworks` does, when such a file is read.
-
-PyTorch programs quantised by PT2E, through TVM's own importer, which has no quantised operators.
-
-Invariant: `quantized_decomposed` operators become Relax quantize and dequantize with constant scales and
-zero points, so the module has the QDQ form that partitioning expects, and it is marked as real arithmetic;
-nothing else of the import changes.
-PyTorch is imported only to look at a program that was made with it.
+Invariant: `quantized_decomposed` operators become Relax quantize and dequantize with constant scales and zero points,
+so the module has the QDQ form that partitioning expects, and it is marked as real arithmetic; nothing else of the
+import changes. PyTorch is imported only to look at a program that was made with it, by `models.frameworks`.
 """
 
 from __future__ import annotations

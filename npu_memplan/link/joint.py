@@ -1,20 +1,11 @@
-"""The planning problem of several networks: their NPUs, their connections, their plan.
-
-Which NPU of a board runs which network.
-
-Invariant: all NPUs of a board have the same pools at the same addresses, so that networks of different NPUs can be
-planned in one memory. Networks of different NPUs run at the same time only where `--together` says so.
-
-The planning problem of several networks, and its plan taken apart.
+"""The planning problem of several networks: their NPUs, their connections, and their plan taken apart.
 
 Invariant: time is one network after the other, each between a point at which the caller writes its inputs and one at
 which the caller reads its outputs. What a network keeps (states, resident constants) lives at all points, everything
-else only at its network's own; so a plan of this problem is right for every order of runs. Networks that may run
-together conflict as wholes. An output that another network reads is one with its input, and kept.
-
-Outputs of one network that are inputs of another, at the same bytes.
-
-Invariant: both have one size and nothing else shares their bytes; the network that reads them never writes them.
+else only at its network's own; so a plan of this problem is right for every order of runs. Networks of different NPUs
+run at the same time only where `--together` says so, and then conflict as wholes; all NPUs of a board have the same
+pools at the same addresses. An output that another network reads is one with its input: both have one size, nothing
+else shares their bytes, and the network that reads them never writes them.
 """
 
 from __future__ import annotations

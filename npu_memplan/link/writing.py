@@ -1,13 +1,8 @@
-"""The directory of an application, and its C.
-
-The C of an application: its pools, a function that makes its networks ready, and lists for build systems.
-
-Invariant: networks' own sources are not changed; all of them get the same pools. With several NPUs there is one such
-function and one library for each, as their networks may be in programs of different cores.
-
-The directory of an application: an artifact for each network, the plan of them all, C that joins them.
+"""The directory of an application: an artifact for each network, the plan of them all, and the C that joins them.
 
 Invariant: the directory is itself an artifact that `verify`, `report` and `explain` read: its problem is the joint one.
+Networks' own sources are not changed; all of them get the same pools. With several NPUs there is one function that
+makes networks ready and one library for each, as their networks may be in programs of different cores.
 """
 
 from __future__ import annotations

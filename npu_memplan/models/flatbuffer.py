@@ -1,20 +1,14 @@
-"""TFLite flatbuffers: read, checked, copied.
-
-The bytes of a model file, and what every reader says of one that it cannot read.
-
-Invariant: a model that cannot be used is a `NetworkError` (the file) or an `UnsupportedModelError` (what it needs).
-
-Every offset, table, vector and string of a TFLite flatbuffer is inside the file, before anything follows one.
+"""TFLite flatbuffers: how they are read, checked and copied, and what every reader says of a file that it cannot read.
 
 Invariant: after `verify_flatbuffer` no accessor of the `tflite` package reads outside of the file, whatever the file
-says, as long as vectors are read within their lengths and unions as what they say they are. FlatBuffers has such a
-verifier for C++ and none for Python. What a table looks like comes from the `tflite` package: its builder functions
-(`TensorAddShape`, `TensorStartShapeVector`) are run on a recorder that notes slot, width and kind of each field.
+says, as long as vectors are read within their lengths and unions as what they say they are. A copied table says what
+the original said, but for the fields that the caller replaces; each is written once for every use of it, and what is
+not requested is not in the new file. A model that cannot be used is a `NetworkError` (the file) or an
+`UnsupportedModelError` (what it needs).
 
-Copies tables of a TFLite file into a new one, field by field, whatever they hold.
-
-Invariant: a copied table says what the original said, but for the fields that the caller replaces; the original passed
-`verify_flatbuffer`. Each table is written once for every use of it: what is not requested is not in the new file.
+FlatBuffers has such a verifier for C++ and none for Python. What a table looks like comes from the `tflite` package:
+its builder functions (`TensorAddShape`, `TensorStartShapeVector`) are run on a recorder that notes slot, width and kind
+of each field.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
-"""What operators make of constants, in numpy.
+"""Operators of constants, computed in numpy when a file is read, and shapes that follow from those of the inputs.
 
-Invariant: an evaluator gives the reference's bits or None; it looks at constants, and at shapes of others.
-Only what needs no rounding of a library is here: moves, integers, TFLite's fixed point, and float32 operations that
-IEEE 754 defines.
-
-Operators of constants, computed when a file is read: shapes that a network computes for itself, and halves; and
-shapes that a file leaves to the run time, though they follow from those of its inputs.
-
-Invariant: the folded file has the tensors of the original, at their indices; some that operators made are constants in
-it, with the bytes that the reference would make, and these operators are gone, others have the shape that they have
-when it runs. What is returned by the network itself stays computed, but for what compilers round otherwise. Files with
-NPU calls are as they were. Everything else is copied field by field, and new buffers come last.
+Invariant: an evaluator gives the reference's bits or None; it looks at constants, and at shapes of others. Only what
+needs no rounding of a library is here: moves, integers, TFLite's fixed point, and float32 operations that IEEE 754
+defines. The folded file has the tensors of the original, at their indices; some that operators made are constants in
+it, and these operators are gone, others have the shape that they have when it runs. What is returned by the network
+itself stays computed, but for what compilers round otherwise. Files with NPU calls are as they were. Everything else is
+copied field by field, and new buffers come last.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""A TOSA file as a `Network`, and its operators' attributes and constants.
+"""A TOSA file (`.tosa`, version 1): its main block as a `Network`, and its operators' attributes and constants.
 
-A TOSA file (`.tosa`, version 1): the tensors and operators of its main block as a `Network`.
-
-Invariant: every offset, vector and string that is followed is inside the file. Tables and slots are those of
+Invariant: every offset, vector and string that is followed is inside the file. Tensors are referred to by the index
+that they have there, shapes by name; a constant has exactly as many bytes as its tensor. Tables and slots are those of
 `tosa.fbs` of tosa-tools 2026.8, which keeps them for all of version 1; attributes of operators are left to Vela.
-
-The operators of a TOSA file with their attributes, and the values of its constants.
-
-Invariant: it is read from a file that `read_tosa` accepted; tensors are referred to by the index that they have there,
-shapes by name. A constant has exactly as many bytes as its tensor.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""What Vela writes besides its container in a network, and the container written again.
+"""What Vela writes: its raw output (`--output-format raw`, one NPU call in a NumPy archive), and its container written
+again.
 
-Vela's raw output (`--output-format raw`): one NPU call in a NumPy archive.
-
-Invariant: nothing in the archive is unpickled, and what is missing or of no known type is a `NetworkError`.
-
-Writes Vela's container: a .tflite whose NPU operators are `ethos-u`, with an offset in the arena for each tensor.
-
-Invariant: operators that stay on the CPU, their tensors and their constants are those of the source file, field by
-field; constants that no operator names any more are not in the new file. The form is Vela's, as TFLite Micro's kernel
-`ethos-u` takes it: inputs are the driver payload, the constants (base pointer 0), the arena (1) and the NPU's own
-memory (2; the arena again where there is none), resident constants (3) where there are some, then what the NPU reads;
-offsets in the arena are the metadata `OfflineMemoryAllocation`. Resident constants are the last bytes of the file.
+Invariant: nothing in the archive is unpickled, and what is missing or of no known type is a `NetworkError`. Operators
+that stay on the CPU, their tensors and their constants are those of the source file, field by field; constants that no
+operator names any more are not in the new file. The container, a .tflite whose NPU operators are `ethos-u`, has Vela's
+form, as TFLite Micro's kernel takes it: inputs are the driver payload, the constants (base pointer 0), the arena (1)
+and the NPU's own memory (2; the arena again where there is none), resident constants (3) where there are some, then
+what the NPU reads; offsets in the arena are the metadata `OfflineMemoryAllocation`. Resident constants are the last
+bytes of the file.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Problems and plans as MiniMalloc's CSV.
+"""Problems and plans as MiniMalloc's CSV: lifetimes with gaps, some of which keep a window of bytes.
 
-Rows of MiniMalloc's CSV as buffers, and back: lifetimes with gaps, some of which keep a window of bytes.
-
-Invariant: a row is one buffer; each window `c:d` of its gaps is one more buffer of `d - c` bytes, an alias
-`c` bytes after it that lives during the gaps of that window. So one offset says where all of them are,
-and `rows_of` finds in a problem the rows it was made from.
-
-Problems and plans as MiniMalloc's CSV.
-
-Invariant: columns are named by the first line; what is known by another name is refused. A problem's `offset` fixes its
-buffer, as MiniMalloc reads it, and an empty one does not; `hint` constrains nothing and is not used.
+Invariant: a row is one buffer; each window `c:d` of its gaps is one more buffer of `d - c` bytes, an alias `c` bytes
+after it that lives during the gaps of that window. So one offset says where all of them are, and `rows_of` finds in a
+problem the rows it was made from. Columns are named by the first line; what is known by another name is refused. A
+problem's `offset` fixes its buffer, as MiniMalloc reads it, and an empty one does not; `hint` constrains nothing and is
+not used.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Sets of integers, and the bytes that are live at each point.
+"""Sets of integers (bytes, points of time) as sorted disjoint half-open spans, and the bytes that are live at each
+point.
 
-Sets of integers (bytes, points of time) as sorted disjoint half-open spans.
-
-Invariant: the spans of a set are ascending, not empty and do not touch each other.
-
-How many bytes of a problem are live at each point.
-
-Invariant: no plan without overlaps needs less than the peak.
+Invariant: the spans of a set are ascending, not empty and do not touch each other; no plan without overlaps needs less
+than the peak of the live bytes.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""Incidents and phases of a command.
+"""Incidents (faults of our own, and fallbacks from what was requested first), and the phase that a long command is in.
 
-Incidents: faults of our own, and fallbacks from what was requested first.
-
-Invariant: none is silent. A fault ends the one attempt that it happened in (`contained`) only where incidents are
-gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users' errors, a request
-to end and a lack of memory are no faults and pass.
-
-What a long command is doing now: the stages say it, a command line may show it.
-
-Invariant: there is no listener unless `listening` is entered, and what is reported changes no result.
+Invariant: no incident is silent. A fault ends the one attempt that it happened in (`contained`) only where incidents
+are gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users' errors, a
+request to end and a lack of memory are no faults and pass. There is no listener unless `listening` is entered, and what
+is reported changes no result.
 """
 
 from __future__ import annotations

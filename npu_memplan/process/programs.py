@@ -1,19 +1,11 @@
-"""Programs of others and Python processes, started and waited for.
-
-The end of a child process, noticed when it comes.
-
-Invariant: what it returns and raises is what `Popen.wait` returns and raises.
-
-Programs of others: the C compiler, Vela, emulators, reference models, the process of a check.
+"""Programs of others (the C compiler, Vela, emulators, reference models) and Python processes, started and waited for.
 
 Invariant: a program that is started here has a process group of its own, limits of time and memory, and its temporary
 files in the folder that it is given, which is the caller's to remove. It is dead with its whole group when its `with`
-block is left, however it is left, and, on Linux, when this process dies without leaving it.
-
-Python processes that this one starts: they import what it imports, and nothing from the working directory.
-
-Invariant: no module is imported before the import path is the caller's, without the working directory, unless the user
-named it in PYTHONPATH or this package is there.
+block is left, however it is left, and, on Linux, when this process dies without leaving it; its end is noticed when it
+comes, and the wait returns and raises what `Popen.wait` does. A Python process imports what this one imports: no module
+is imported before the import path is the caller's, without the working directory, unless the user named it in
+PYTHONPATH or this package is there.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""The files of an artifact directory.
+"""The stage `write`: a compiled model as the files of an artifact directory, with tables, a trace for Perfetto and a
+picture.
 
-The plain files next to report.html: tables for spreadsheets, a trace for Perfetto, a picture.
-
-Invariant: every number is one of `plan.json` or follows from it; a file is complete or absent
-(written to a temporary sibling, then renamed); the same plan gives the same bytes.
-
-The stage `write`: a compiled model as the files of an artifact directory.
-
-Invariant: every file is listed in plan.json, which is written last.
+Invariant: every file is listed in plan.json, which is written last, and is complete or absent (written to a temporary
+sibling, then renamed). Every number is one of `plan.json` or follows from it; the same plan gives the same bytes.
 """
 
 from __future__ import annotations

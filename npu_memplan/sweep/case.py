@@ -1,15 +1,11 @@
-"""A case of a sweep and its result, as data.
-
-A case of a sweep: a model, options, and whether the artifact is run; by content, so that it is computed once.
+"""A case of a sweep (a model, options, and whether the artifact is run) and its result, as one line of JSON in a file
+that grows.
 
 Invariant: a case's key is a hash of all that its result depends on (bytes of the model and of the files that options
-name, options, run, plug-ins, versions) and of nothing else: not of paths, names, limits or the machine.
-
-The result of a case, as one line of JSON in a file that grows.
-
-Invariant: everything but `cost` follows from the case alone, so that two machines write the same facts; a result that a
-limit ended says which limit, and holds only for one that is not larger. A line is whole or no JSON: half a line of a
-killed process is left out.
+name, options, run, plug-ins, versions) and of nothing else: not of paths, names, limits or the machine. Everything of a
+result but `cost` follows from the case alone, so that two machines write the same facts; a result that a limit ended
+says which limit, and holds only for one that is not larger. A line is whole or no JSON: half a line of a killed process
+is left out.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""The table of a sweep, and its page.
+"""The table of a sweep: a row for each network on each target, fronts, the cheapest target for all, regressions, the
+page.
 
-The table of a sweep: a row for each network on each target, fronts, the cheapest target for all, regressions, files.
-
-Invariant: rows are in the order in which cases were given, and nothing in them is of the machine that computed them.
-The same table gives the same bytes of CSV and JSON. A regression is more bytes, cycles or host calls, less exactness
-or a worse outcome, of the same network (its bytes) on the same target.
-
-sweep.html: a plot and tables of networks and targets.
-
-Invariant: numbers are the table's.
+Invariant: rows are in the order in which cases were given, and nothing in them is of the machine that computed them;
+the same table gives the same bytes of CSV and JSON, and the page has its numbers. A regression is more bytes, cycles or
+host calls, less exactness or a worse outcome, of the same network (its bytes) on the same target.
 """
 
 from __future__ import annotations

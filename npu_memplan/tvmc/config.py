@@ -1,18 +1,12 @@
-"""`--target` and `--target-KIND-ATTRIBUTE`.
+"""The options of `tvmc compile` that say where a program runs: `--target`, pools and their attributes, `--config`,
+passes.
 
-Invariant: the NPU is `ethos-u`; every other target is the host, whose code is plain C. `cmsis-nn` is taken as
-host too, and a note says that its kernels are not called.
-
-`--workspace-pools`, `--constant-pools` and their attributes.
-
-Invariant: every value given counts: a repeated option extends the ones before it, an attribute of a pool that
-was not named is an error, and an attribute with a value per target keeps them all.
-
-`--config`, boards as JSON files that stand for options, and `--pass-config NAME=VALUE`.
-
-Invariant: a configuration is a list of options put before the command line's own, so whatever the command
-line says counts last. Unknown keys are errors. A setting of passes either decides something
-here, or states what is true of this flow anyway; all others are refused by name.
+Invariant: the NPU is `ethos-u`; every other target is the host, whose code is plain C (`cmsis-nn` is taken as host too,
+and a note says that its kernels are not called). Every value given counts: a repeated option extends the ones before
+it, an attribute of a pool that was not named is an error, and an attribute with a value per target keeps them all. A
+configuration is a list of options put before the command line's own, so whatever the command line says counts last;
+unknown keys are errors. A setting of passes either decides something here, or states what is true of this flow anyway;
+all others are refused by name.
 """
 
 from __future__ import annotations

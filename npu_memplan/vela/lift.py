@@ -1,25 +1,17 @@
-"""Command stream to NPU program.
+"""Command stream to NPU program: find the buffers that a stream's addresses stand for, and the tensors that it reads
+and writes.
 
-The parameters of an NPU call: the tensors that its stream reads and writes.
+Invariant: two bytes belong to one buffer only when some access needs them together, so every buffer comes out on its
+own, also those the compiler folded over each other; and the compiler's own placement is always a valid placement of the
+result. Each tensor or state that is a parameter comes once, at an address that the stream knows. A kernel that was
+joined of several reads and writes the bytes that its parts read and write, in the same order of rows, and none of the
+rows that it writes is one that it reads.
 
-Invariant: each tensor or state comes once, at an address that the stream knows.
-
-Kernels of a stream that one kernel can do: each goes on, row by row, where the one before ended.
-
-Invariant: the joined kernel reads and writes the bytes that its parts read and write, in the same order of rows, and
-none of the rows that it writes is one that it reads. Compilers cut maps of more than 65,536 rows (the pixels of an
-ARG_MAX over a large image, one a row) into kernels of one block: 65,793 of them for 513 x 513 pixels. Short runs stay
-as they are: the turns of a cascade are the compiler's choice.
-
-Command stream to NPU program: find the buffers that a stream's addresses stand for.
-
-Invariant: two bytes belong to one buffer only when some access needs them together, so every
-buffer comes out on its own, also those the compiler folded over each other; and the compiler's
-own placement is always a valid placement of the result.
-
-Method: walk the stream, remember for every arena byte which write put it there, and unite all
-writes that one access reads (a web). Graph inputs and states are writes before the first
-operation, graph outputs and states are reads after the last.
+Method: walk the stream, remember for every arena byte which write put it there, and unite all writes that one access
+reads (a web). Graph inputs and states are writes before the first operation, graph outputs and states are reads after
+the last. Compilers cut maps of more than 65,536 rows (the pixels of an ARG_MAX over a large image, one a row) into
+kernels of one block: 65,793 of them for 513 x 513 pixels; such kernels are joined. Short runs stay as they are: the
+turns of a cascade are the compiler's choice.
 """
 
 from __future__ import annotations

@@ -1,25 +1,15 @@
-"""Networks planned for TFLite Micro and written as Vela's container.
+"""`--emit vela-tflite`: networks planned for TFLite Micro, each written as Vela's container, also for a shared arena.
 
-Resident constants of a file for TFLite Micro: a second tensor of constants, which firmware may place by itself.
-
-Invariant: the kernel `ethos-u` hands every input after the arena to the driver as a base pointer of its own, so what
-the first of them holds is base pointer 3, wherever its bytes are. The file alone is whole: it runs from one memory,
-too. The assembly source next to it makes the same file of two sections, whose distance the linker puts into the file.
-
-Plans a network for TFLite Micro and writes it as Vela's container.
-
-Invariant: the file's streams were encoded at the planned places, and every tensor that the plan has is in the file's
-metadata at its place; the plan was verified.
-
-`compile --emit vela-tflite`: one file for firmware that has TFLite Micro and Arm's driver already.
-
-Invariant: the file appears whole or not at all; what is printed is what its firmware has to provide.
-
-`link --emit vela-tflite`: a file for each network, for interpreters of TFLite Micro that share one arena.
-
-Invariant: a file is what `compile` writes of its network alone, resident constants too. The planned part of the shared
-arena is the largest of theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and
+Invariant: a file's streams were encoded at the planned places, and every tensor that the plan has is in the file's
+metadata at its place; the plan was verified. The file appears whole or not at all; what is printed is what its firmware
+has to provide. What `link` writes of a network is what `compile` writes of it alone; the planned part of the shared
+arena is the largest of theirs, as TFLite Micro's allocator reserves as much as the largest plan that it is given, and
 every interpreter's tensors begin at its start.
+
+The kernel `ethos-u` hands every input after the arena to the driver as a base pointer of its own, so resident
+constants, a second tensor of constants which firmware may place by itself, are base pointer 3, wherever their bytes
+are. The file alone is whole: it runs from one memory, too. The assembly source next to it makes the same file of two
+sections, whose distance the linker puts into the file.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""A network as TFLite Micro will run it, as parts and as one IRModule.
-
-A network as TFLite Micro will run it: NPU functions and CPU operators in order, whichever compiler chose them.
+"""A network as TFLite Micro will run it: NPU functions and CPU operators in order, whichever compiler chose them, as
+one IRModule.
 
 Invariant: every operator of the network is in exactly one step; a function's parameters are tensors of the network. No
 group for the NPU needs the result of an operator outside that itself needs a result of the group, and the operators of
-a group hang together by tensors that they make.
-
-The steps of a network as one IRModule, in which TFLite Micro's operators only say what they touch.
-
-Invariant: such an operator touches all it reads and all it writes at one point of time, so what it writes never
-overlaps what it reads; what it needs besides is TFLite Micro's to find around the plan. A reshape of TFLite Micro
-copies nothing when both its tensors are the same bytes, so they are.
+a group hang together by tensors that they make. An operator of TFLite Micro only says what it touches: all it reads and
+all it writes at one point of time, so what it writes never overlaps what it reads; what it needs besides is TFLite
+Micro's to find around the plan. A reshape of TFLite Micro copies nothing when both its tensors are the same bytes, so
+they are.
 """
 
 from __future__ import annotations

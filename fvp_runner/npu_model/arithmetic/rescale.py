@@ -1,19 +1,13 @@
-"""Accumulators to output values: rescaling, and activations by table.
+"""Accumulator to output value, exactly as the NPU does: multiply, shift, round, and activations by table.
 
-Accumulator to output value: multiply, shift, round, exactly as the NPU does.
+Invariant: every result is exact. Most operations run in float64, which is exact where it matters: a product below 2**53
+is exact, and a larger one can only belong to a value that is clamped anyway; where that argument does not hold the same
+formula runs on integers. Tanh and sigmoid are integer arithmetic only, identical to TFLite's 16-bit reference
+functions.
 
-Invariant: every result is exact. Most operations run in float64, which is exact where it matters: a
-product below 2**53 is exact, and a larger one can only belong to a value that is clamped anyway; where
-that argument does not hold the same formula runs on integers.
-
-A scale is (multiplier m, shift n) and stands for m / 2**n. One rounding: floor((v*m + 2**(n-1)) >> n).
-TFLite's double rounding for n > 31: first floor((v*m + 2**30) >> 31), then by n - 31 bits with
-halves away from zero.
-
-The NPU's fixed tanh and sigmoid, and look-up tables.
-
-Invariant: integer arithmetic only, identical to TFLite's 16-bit reference functions. The 256-entry
-table is generated: each entry is the sigmoid in steps of 1/24 as a Q16 number, lowered by half of what
+A scale is (multiplier m, shift n) and stands for m / 2**n. One rounding: floor((v*m + 2**(n-1)) >> n). TFLite's double
+rounding for n > 31: first floor((v*m + 2**30) >> 31), then by n - 31 bits with halves away from zero. The 256-entry
+table of the sigmoid is generated: each entry is the sigmoid in steps of 1/24 as a Q16 number, lowered by half of what
 linear interpolation would be too high in the middle between it and the next entry.
 """
 

@@ -1,44 +1,32 @@
-"""Weights as the NPU stores them: both compressed formats, their order, the tables of scales.
+"""Weights as the NPU stores them: both compressed formats, the order in which they are consumed, the tables of scales.
 
-The compressed weight stream of Ethos-U: bytes to the sequence of signed weights.
+Invariant: decoding reads no bit outside the stream and always ends; a stream that is cut off or that uses a reserved
+code is a `WeightStreamError`. Everything that decodes outside the kernel is zero and the number of weights is exact; so
+a wrong block depth, traversal or micro-block is always noticed. The sequential part (where each chunk starts) touches
+every chunk once, and all symbols of a slice are extracted together. Source of what is Ethos-U85's: the encoder of
+ethos-u-vela 5.2.0.
 
-Invariant: decoding reads no bit outside the stream and always ends; a stream that is cut off or
-that uses a reserved code is a `WeightStreamError`. Written so that the sequential part (where
-each chunk starts) touches every chunk once and all symbols of a slice are extracted together.
+The compressed stream is a row of slices. A slice has up to 32768 weights as Golomb-Rice symbols (quotient in unary,
+remainder in WDIV bits), which index a palette or are values themselves; between two weights may stand a run of zeros,
+coded the same way with ZDIV bits. Weights and runs come in interleaved chunks of at most 12 symbols, and the remainders
+of a chunk follow in the next one.
 
-A stream is a row of slices. A slice has up to 32768 weights as Golomb-Rice symbols (quotient in
-unary, remainder in WDIV bits), which index a palette or are values themselves; between two weights
-may stand a run of zeros, coded the same way with ZDIV bits. Weights and runs come in interleaved
-chunks of at most 12 symbols, and the remainders of a chunk follow in the next one.
+The fast format of Ethos-U85 is a header of 32 bytes, then codes of 8, 2 or 4 bits. The header holds two flags (raw
+values instead of a palette, a palette of four), a zero point for raw values, and sixteen palette entries of nine bits
+with the sign in bit 0.
 
-The fast weight format of Ethos-U85: a header of 32 bytes, then codes of equal width.
+The order on Ethos-U55 and U65, outermost first: blocks of output channels; slices of input channels (32 depth-first
+with 8 bits, else 16); sub-kernels of at most 8 x 8 dilated elements; part-kernel-first only: micro-blocks of 8 input
+channels; micro-blocks of output channels; kernel elements, x fastest; depth-first only: micro-blocks of 8 input
+channels over the whole slice; output channels of the micro-block; input channels of it. Depthwise kernels have one
+input channel and no slices.
 
-Invariant: decoding reads no bit outside the stream; what is cut off is a `WeightStreamShortError`. The header holds two
-flags (raw values instead of a palette, a palette of four), a zero point for raw values, and sixteen palette entries of
-nine bits with the sign in bit 0. Codes have 8, 2 or 4 bits. Source: the encoder of ethos-u-vela 5.2.0.
-
-Weights and scale tables: the order in which the NPU consumes them.
-
-Invariant: everything that decodes outside the kernel is zero and the number of weights is exact;
-so a wrong block depth, traversal or micro-block is always noticed.
-
-Order, outermost first: blocks of output channels; slices of input channels (32 depth-first with 8
-bits, else 16); sub-kernels of at most 8 x 8 dilated elements; part-kernel-first only: micro-blocks of 8
-input channels; micro-blocks of output channels; kernel elements, x fastest; depth-first only: micro-blocks
-of 8 input channels over the whole slice; output channels of the micro-block; input channels of it.
-Depthwise kernels have one input channel and no slices.
-
-The order in which Ethos-U85 consumes weights.
-
-Invariant: as on the other NPUs everything that decodes outside the kernel is zero and the count is exact, so that a
-wrong block depth, traversal or micro-block is always noticed. Source: the encoder of ethos-u-vela 5.2.0.
-
-Order, outermost first: blocks of output channels; slices of input channels, from the last to the first in every second
-block; sub-kernels of at most 8 x 8 dilated elements, y fastest; part-kernel first with 16 bits: groups of 8 input
-channels; micro-blocks of output channels; phases of the stride (part-kernel first and depthwise); kernel elements, x
-fastest and backwards in every second row; groups of 8 input channels (16 where weights are 2:4); this core's groups of
-4 output channels; output channels; input channels. Elements of a sub-kernel are filled up to a multiple of 5 or 10
-with zeros.
+The order on Ethos-U85, outermost first: blocks of output channels; slices of input channels, from the last to the first
+in every second block; sub-kernels of at most 8 x 8 dilated elements, y fastest; part-kernel first with 16 bits: groups
+of 8 input channels; micro-blocks of output channels; phases of the stride (part-kernel first and depthwise); kernel
+elements, x fastest and backwards in every second row; groups of 8 input channels (16 where weights are 2:4); this
+core's groups of 4 output channels; output channels; input channels. Elements of a sub-kernel are filled up to a
+multiple of 5 or 10 with zeros.
 """
 
 from __future__ import annotations

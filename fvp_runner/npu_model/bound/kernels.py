@@ -1,35 +1,13 @@
-"""The kernels: convolutions, pools, elementwise operations and resizing, and the output path of them all.
+"""The kernels on real memory (convolutions, pools, elementwise operations, resizing), and the output path of them all.
 
-The output path of every kernel: rescale, zero point, clamp, activation, element type.
-
-Invariant: blocks of accumulator sums go in, in any order, and the output feature map comes out; nothing
-of a kernel's arithmetic is in here, and nothing of the output path anywhere else.
-
-What convolutions and pools share: an input with its padding, accumulators, tables of scales, an output.
-
-Invariant: accumulators that are kept are the sums themselves, with the input's zero point taken in, without any bias.
-
-CONV and DEPTHWISE: weights in, sums of products out.
-
-Invariant: the sums are exact. float32 is used where no partial sum can reach 2**24, otherwise the
-products are cut into pieces for which that holds, or float64 is used.
-
-POOL: extremes and their places, sums, averages, sums over the input's depth, and no pooling at all.
-
-Invariant: padding never takes part; an average is divided by the number of elements that are inside the input, halves
-away from zero, before the output is scaled.
-
-ELEMENTWISE: one or two inputs, element by element.
-
-Invariant: both inputs are read before anything is written, so an operation may write over its own input.
-
-Ethos-U85's RESIZE.
-
-Invariant: an output place is (place * step + offset) / numerator input places; what is outside the input is its edge.
-
-An operation's spec on real memory, whatever it is.
-
-Invariant: one bound class for each spec.
+Invariant: there is one bound class for each spec. Blocks of accumulator sums go into the output path, in any order, and
+the output feature map comes out; nothing of a kernel's arithmetic is there, and nothing of the output path anywhere
+else. Sums are exact: float32 is used where no partial sum can reach 2**24, otherwise the products are cut into pieces
+for which that holds, or float64 is used; accumulators that are kept are the sums themselves, with the input's zero
+point taken in, without any bias. Padding never takes part in a pool; an average is divided by the number of elements
+that are inside the input, halves away from zero, before the output is scaled. An elementwise operation reads both
+inputs before anything is written, so it may write over its own input. An output place of Ethos-U85's RESIZE is (place *
+step + offset) / numerator input places; what is outside the input is its edge.
 """
 
 from __future__ import annotations

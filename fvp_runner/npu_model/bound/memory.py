@@ -1,13 +1,8 @@
-"""The memory that operations see, and DMA transfers on it.
+"""The memory that operations see (regions, the shadow of what was written, the LUT memory), and DMA transfers on it.
 
-The memory an operation sees: regions, the shadow of what was written, and the LUT memory.
-
-Invariant: every view handed out is inside its region (checked when it is made), refers to the
-caller's bytes, and has a shadow view of the same geometry when the caller tracks definedness.
-
-DMA_START: bytes from one memory to another.
-
-Invariant: a byte that was never written stays one wherever it is moved.
+Invariant: every view handed out is inside its region (checked when it is made), refers to the caller's bytes, and has a
+shadow view of the same geometry when the caller tracks definedness. A byte that was never written stays one wherever it
+is moved.
 """
 
 from __future__ import annotations

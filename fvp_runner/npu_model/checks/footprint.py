@@ -1,13 +1,8 @@
-"""Which bytes an operation touches, for the checks.
+"""The exact bytes that an operation touches, for the checks of waits and of BLOCKDEP, and which kernels are one.
 
-What a kernel reads as feature maps, whichever NPU's it is, and which kernels are one.
-
-Invariant: kernels that are chained run as one: their blocks follow one another, and what is between has no address.
-
-The exact bytes an operation touches, for the checks of waits and of BLOCKDEP.
-
-Invariant: derived from the model's own reading of the registers and nothing else, so that it can
-contradict what placed the waits.
+Invariant: all is derived from the model's own reading of the registers and nothing else, so that it can contradict what
+placed the waits. Kernels that are chained run as one: their blocks follow one another, and what is between has no
+address.
 """
 
 from __future__ import annotations

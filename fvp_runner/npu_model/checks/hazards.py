@@ -1,38 +1,26 @@
 """The checks: completion orders, missing waits, block dependencies, overwritten inputs, undefined bytes.
 
-Completion orders of kernels and DMA transfers.
+Invariant: a completion order is legal: kernels finish in the order they were started, so do transfers where only one is
+in flight (U55), a wait is honoured, and no more are unfinished at once than the NPU can hold. Everything else is free,
+and a correct stream gives the same bytes under every order. The check of waits is pessimistic about time: what was
+started is unfinished until a wait or a full queue says otherwise, and where two transfers are in flight at once (U65)
+one is checked against the one before it as well.
 
-Invariant: an order is legal: kernels finish in the order they were started, so do transfers where only
-one is in flight (U55), a wait is honoured, and no more are unfinished at once than the NPU can hold.
-Everything else is free, and a correct stream gives the same bytes under every order.
+BLOCKDEP: job f (from 0) of a kernel may start while the last BLOCKDEP - f output blocks of the kernel before are
+unwritten, so it must not read them. Blocks run depth first, then x, then y. A kernel that sums over channels has one
+job for each slice of input channels that the traversal takes in at once, any other kernel one for each block. A kernel
+whose working memory lies over a table may not run ahead at all into a kernel that still reads it. docs/npu_model.md
+says where each rule comes from.
 
-Missing waits: a kernel against unfinished DMA, a DMA against unfinished kernels.
+An operation may write over its own input only when every input element is overwritten by the output element that is
+computed from it alone, and by no other: each element has one address in both maps. Then the order of the blocks does
+not matter, since no block reads what another writes, and within a block the input is in before the output goes out. A
+transfer of bytes onto themselves changes nothing in any order. Anything else may read its own output, because hardware
+works block by block.
 
-Invariant: pessimistic about time. Something that was started is unfinished until a wait or a full
-queue says otherwise. Kernels finish in order; two transfers in flight at once (U65) in any order,
-so there a transfer is checked against the one before it as well.
-
-BLOCKDEP: how far a kernel may run ahead into the kernel before it.
-
-Invariant: job f (from 0) of a kernel may start while the last BLOCKDEP - f output blocks of the kernel
-before are unwritten, so it must not read them. Blocks run depth first, then x, then y. A kernel that sums
-over channels has one job for each slice of input channels that the traversal takes in at once, any other
-kernel one for each block. A kernel whose working memory lies over a table may not run ahead at all into
-a kernel that still reads it. docs/npu_model.md says where each rule comes from.
-
-Operations that write over their own input while they are still reading it.
-
-Invariant: accepted only when every input element is overwritten by the output element that is computed from
-it alone, and by no other: each element has one address in both maps. Then the order of the blocks does not
-matter, since no block reads what another writes, and within a block the input is in before the output goes out. A
-transfer of bytes onto themselves changes nothing in any order.
-Anything else may read its own output, because hardware works block by block.
-
-Uses of bytes that were never written.
-
-Invariant: looks at the shadows only, never at data, and says which operation uses what. Moving bytes is no use
-of them: a transfer (whose length compilers round up) takes along what is undefined, as undefined. A kernel uses
-the elements of its inputs, its whole weight stream, ten bytes a channel of its scale table and its look-up table.
+The check of undefined bytes looks at the shadows only, never at data, and says which operation uses what. Moving bytes
+is no use of them: a transfer (whose length compilers round up) takes along what is undefined, as undefined. A kernel
+uses the elements of its inputs, its whole weight stream, ten bytes a channel of its scale table and its look-up table.
 """
 
 from __future__ import annotations

@@ -1,23 +1,10 @@
 """Registers read strictly, and the feature maps, windows and outputs that they describe.
 
-Strict reading of an operation's registers.
-
-Invariant: a value leaves this module only after it was found set and legal; every error names
-the operation, its stream offset and the register.
-
-Where the elements of a feature map are: registers to strided pieces of a region.
-
-Invariant: a feature map is at most four tiles, each at most two pieces (whole NHCWB16 bricks and
-the rest), and a piece is a regular grid, so it is a numpy view of the region and never an index list.
-
-The window of a kernel over its input: sizes, strides, dilation, padding, upscaling.
-
-Invariant: the padded extent is exactly (output - 1) * stride + dilated kernel, so the input's height
-and width, which no register holds, follow.
-
-What the registers say of a kernel's output: its map, rounding, limits and activation.
-
-Invariant: the limits are those of the clamp as it is applied: inside the type, and of its sign.
+Invariant: a value leaves this module only after it was found set and legal; every error names the operation, its stream
+offset and the register. A feature map is at most four tiles, each at most two pieces (whole NHCWB16 bricks and the
+rest), and a piece is a regular grid, so it is a numpy view of the region and never an index list. The padded extent of
+a window is exactly (output - 1) * stride + dilated kernel, so the input's height and width, which no register holds,
+follow. The limits of an output are those of the clamp as it is applied: inside the type, and of its sign.
 """
 
 from __future__ import annotations

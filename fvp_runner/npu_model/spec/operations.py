@@ -1,19 +1,11 @@
-"""What the registers of each operation say.
+"""What the registers of each operation say: here those of Ethos-U55 and U65, in `u85` those of Ethos-U85.
 
-What the registers of a CONV, DEPTHWISE or POOL say: here those of Ethos-U55 and U65, in `u85` those of Ethos-U85.
-
-Invariant: one weight stream, one scale table and one order of weights for each core that takes part; only a sum over
-the depth has an input depth of its own, and one output channel.
-
-What the registers of an ELEMENTWISE say: here those of Ethos-U55 and U65, in `u85` those of Ethos-U85.
-
-Invariant: scales that an operation does not use are identities, whatever their registers hold.
-
-What the registers of a DMA_START say.
-
-Invariant: a transfer is a list of equally long rows; 1D transfers, the only ones compilers emit, have one.
-2D and 3D transfers follow their description (rows of DMA0_LEN bytes, DMA0_SKIP0 bytes left out after each
-row, DMA0_SKIP1 after each plane, on the side whose region register selects it) and are not verified.
+Invariant: a CONV, DEPTHWISE or POOL has one weight stream, one scale table and one order of weights for each core that
+takes part; only a sum over the depth has an input depth of its own, and one output channel. Scales that an ELEMENTWISE
+does not use are identities, whatever their registers hold. A DMA_START is a list of equally long rows; 1D transfers,
+the only ones compilers emit, have one. 2D and 3D transfers follow their description (rows of DMA0_LEN bytes, DMA0_SKIP0
+bytes left out after each row, DMA0_SKIP1 after each plane, on the side whose region register selects it) and are not
+verified.
 """
 
 from __future__ import annotations

@@ -1,28 +1,13 @@
-"""What the registers of Ethos-U85's operations say.
+"""What the registers of Ethos-U85's operations say, and which parts of its language a reference has confirmed.
 
-Invariant: as in the folder above; the results are the same kinds of spec wherever an operation is the same.
-
-Feature maps and the output of an Ethos-U85 operation.
-
-Invariant: a chained map has no address, whatever its address registers hold; a scalar is no map.
-
-Ethos-U85's convolutions, matrix products, pools and resizing.
-
-Invariant: the micro-block is one that the configuration has; every operation names all its inputs in `inputs`.
-
-What the registers of an Ethos-U85 ELEMENTWISE say.
-
-Invariant: either input may be broadcast, chained or a scalar; scales that an operation does not use are identities.
-
-What the registers of an Ethos-U85 DMA_START say: rows and planes with strides, and rows that an index chooses.
-
-Invariant: an indexed side touches at most the rows 0 to DMA0_IDX_MAX; which of them, only memory says.
-
-Which parts of Ethos-U85's language a reference has confirmed.
-
-Invariant: `CONFIRMED` names what operators of TFLite (`tests/npu_model/test_u85_model.py` holds it against the
-streams of its tests) and of TOSA (`benchmarks.tosa_conformance`, a sample of it in tests/tosa) reach and equals their
-references on every element; what is not in it is executed from its description, and every report of a stream says so.
+Invariant: the results are the same kinds of spec as in the folder above wherever an operation is the same. A chained
+map has no address, whatever its address registers hold; a scalar is no map. The micro-block is one that the
+configuration has; every operation names all its inputs in `inputs`. Either input of an ELEMENTWISE may be broadcast,
+chained or a scalar; scales that it does not use are identities. An indexed side of a DMA_START touches at most the rows
+0 to DMA0_IDX_MAX; which of them, only memory says. `CONFIRMED` names what operators of TFLite
+(`tests/npu_model/test_u85_model.py` holds it against the streams of its tests) and of TOSA
+(`benchmarks.tosa_conformance`, a sample of it in tests/tosa) reach and equals their references on every element; what
+is not in it is executed from its description, and every report of a stream says so.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
-"""The NPU configurations.
+"""The configurations of Ethos-U55, U65 and U85, with the RAMs inside U85 that decide what blocks fit.
 
-The configurations of Ethos-U55 and Ethos-U65.
-
-Invariant: numbers only. Sources: micro-blocks, SHRAM granules, queues and cycles are those of Arm's published
-optimiser (ethos-u-vela 5.2.0, Apache-2.0: `architecture_features.py` and regor's `ethos_u55.cpp`, `ethos_u65.cpp`,
-`ethos_u55_performance.cpp`); identification words are those of the Ethos-U driver's headers; `launch_cycles` was chosen
-after looking at published counts (docs/time_validation.md).
-
-The configurations of Ethos-U85, and the RAMs inside it, which decide what blocks fit and how weights are filled up.
-
-Invariant: numbers only. Source: Arm's published optimiser (ethos-u-vela 5.2.0, Apache-2.0: regor's `ethos_u85.cpp`,
-`ethos_u85_performance.cpp`, `ethos_u85_weight_encoder.cpp` and the register descriptions in
-`ethos_u85_interface.hpp`); of time, `command_fetch_bytes`, `launch_cycles`, `awaits_response`, `input_bytes`, and what
-256 decodes and 1024 and 2048 have in flight, were chosen after looking at published counts (docs/time_validation.md).
+Invariant: numbers only. Micro-blocks, SHRAM granules, queues and cycles are those of Arm's published optimiser
+(ethos-u-vela 5.2.0, Apache-2.0: `architecture_features.py` and regor's `ethos_u55.cpp`, `ethos_u65.cpp`,
+`ethos_u55_performance.cpp`, `ethos_u85.cpp`, `ethos_u85_performance.cpp`, `ethos_u85_weight_encoder.cpp` and the
+register descriptions in `ethos_u85_interface.hpp`); identification words are those of the Ethos-U driver's headers.
+`launch_cycles`, and of U85 `command_fetch_bytes`, `awaits_response`, `input_bytes` and what 256 decodes and 1024 and
+2048 have in flight, were chosen after looking at published counts (docs/time_validation.md).
 """
 
 from __future__ import annotations

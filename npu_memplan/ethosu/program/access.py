@@ -1,34 +1,15 @@
-"""Which bytes an operation reads and writes.
+"""Which bytes an operation reads and writes: the compiler's one source of truth, which lifting, waits and lowering ask.
 
-The window of a convolution or pool, read from its registers.
+Invariant: the ranges are exact for feature maps (every byte of every element in the touched rectangle, no other), and
+whole lengths for weights, scales, LUTs and DMA. They are int64 arrays of shape [n, 2]: ascending, disjoint, half-open,
+never adjacent. An address is a pure function of one operation's registers; tiles, strides and the NHCWB16 brick layout
+are honoured exactly, so two views with equal fields touch equal bytes. The OFM's extents come from its registers, those
+of the inputs follow from them, the kernel (whose heights and widths are dilated extents, in elements of the possibly
+upscaled input) and broadcasts; a map that is not in memory (a scalar, a chained operand) has none. The NPU model, which
+checks all this, derives the same bytes by means of its own.
 
-Invariant: heights and widths are dilated extents, in elements of the (possibly upscaled) input.
-
-How many rows, columns and channels of its feature maps an operation touches.
-
-Invariant: the OFM's extents come from its registers, those of the inputs follow from them, the kernel and broadcasts;
-a map that is not in memory (a scalar, a chained operand) has none. One set of rules for each language.
-
-Bytes that an operation touches, as arrays.
-
-Invariant: byte ranges are int64 arrays of shape [n, 2]: ascending, disjoint, half-open, never adjacent.
-
-Feature maps of an operation: where every element of IFM, IFM2 and OFM is.
-
-Invariant: an address is a pure function of one operation's registers; tiles, strides and the
-NHCWB16 brick layout are honoured exactly, so two views with equal fields touch equal bytes.
-
-Ethos-U85: how many input channels a kernel that sums over them takes in at once.
-
-Invariant: hazards and the estimate ask here; the NPU model has a reading of its own. Source: regor's choice of blocks
-(`ethos_u85.cpp` of ethos-u-vela 5.2.0).
-
-What memory an operation reads and writes: the compiler's one source of truth for bytes.
-
-Invariant: the ranges are exact for feature maps (every byte of every element in the touched
-rectangle, no other), and whole lengths for weights, scales, LUTs and DMA. Lifting, waits and
-lowering all ask here, so they agree on what an operation touches. The NPU model, which checks them, does not: it
-derives the same bytes by means of its own.
+How many input channels a kernel of Ethos-U85 takes in at once follows regor's choice of blocks (`ethos_u85.cpp` of
+ethos-u-vela 5.2.0); hazards and the estimate ask for it here.
 """
 
 from __future__ import annotations

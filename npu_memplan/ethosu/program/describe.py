@@ -1,13 +1,7 @@
-"""A command stream as text.
+"""A command stream in words people can read: what each operation does, with which registers.
 
-Values of registers as text, for each language.
-
-Invariant: a value that means nothing is shown as its number, never hidden.
-
-A command stream in words people can read: what each operation does, with which registers.
-
-Invariant: everything printed is computed from the stream; a register's raw value is always shown with
-its meaning, so nothing is lost when the meaning is not known.
+Invariant: everything printed is computed from the stream; a register's raw value is always shown with its meaning, and
+alone where it has none, so nothing is lost or hidden.
 """
 
 from __future__ import annotations

@@ -1,36 +1,23 @@
-"""Hazards between operations, and what prevents them.
+"""When an operation may start: hazards between operations, waits between kernels and DMAs, and block dependencies.
 
-Which operations must not run at the same time, byte by byte.
+Invariant: in the scheduled stream no operation starts while an unfinished one of the other engine conflicts with it,
+whatever the addresses are; nothing of the compiler's own waits is used. Two operations conflict when one writes a byte
+the other reads or writes, in the same region or inside the NPU; kernels also write SHRAM from its start to the end of
+their accumulators, which on the smallest parts may reach into the table slots of operations that use no table. An
+operation may write over its input only when output element e depends on input element e alone and both are at the same
+place of the same address map. With the BLOCKDEP that is set, job f of a kernel reads no byte that the last (value - f)
+OFM blocks of the previous kernel write; the value is the largest with that property, up to 3, and where a job's extent
+is not exactly known the analysis takes more, never less.
 
-Invariant: two operations conflict when one writes a byte the other reads or writes, in the same
-region or inside the NPU. Kernels also write SHRAM from its start to the end of their accumulators,
-which on the smallest parts may reach into the table slots of operations that use no table.
+The NPU runs two queues side by side. A started DMA is certainly finished once `max_outstanding_dma` later ones have
+started, a started kernel once `max_outstanding_kernels` have; that, and explicit waits, is all the order there is
+between the queues. On parts with two outstanding DMAs these are not assumed to stay in order. Kernels run in order; how
+far one overlaps with the one before it is BLOCKDEP, which is 0 also where its working memory lies over a table that the
+one before may still read.
 
-When an operation may write its output over one of its inputs.
-
-Invariant: permission is given only when output element e depends on input element e alone and both
-are at the same place of the same address map, so that no element is overwritten before it is read.
-
-How far a kernel may run ahead into the one before it: the BLOCKDEP register.
-
-Invariant: with the value returned, job f of the kernel reads no byte that the last (value - f) OFM
-blocks of the previous kernel write. The value is the largest with that property, up to 3; where a
-job's extent is not exactly known the analysis takes more, never less.
-
-OFM blocks are produced depth first, then in x, then in y. A convolution or sum over channels has one job for
-every 32 input channels of each block (16 with 16-bit elements); other kernels have one job a block. Part-kernel-first
+OFM blocks are produced depth first, then in x, then in y. A convolution or sum over channels has one job for every 32
+input channels of each block (16 with 16-bit elements); other kernels have one job a block. Part-kernel-first
 convolutions take in 16 channels of 8 bits; they are treated as if it were 32, which can only make the value smaller.
-
-When an operation may start: waits between kernels and DMAs, and block dependencies.
-
-Invariant: in the scheduled stream no operation starts while an unfinished one of the other engine
-conflicts with it, whatever the addresses are; nothing of the compiler's own waits is used.
-
-The NPU runs two queues side by side. A started DMA is certainly finished once `max_outstanding_dma`
-later ones have started, a started kernel once `max_outstanding_kernels` have; that, and explicit waits, is all
-the order there is between the queues. Kernels run in order; how far one overlaps with the one
-before it is BLOCKDEP, which is 0 also where its working memory lies over a table that the one before
-may still read. On parts with two outstanding DMAs these are not assumed to stay in order.
 """
 
 from __future__ import annotations

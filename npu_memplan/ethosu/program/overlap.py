@@ -1,20 +1,11 @@
-"""Which buffers may overlap.
+"""Which buffers of an NPU program may overlap: proven from the accesses of all operations that meet both.
 
-Webs: which writes and reads of a memory belong together.
-
-Invariant: `Writers` always covers its whole memory with disjoint segments, each owned by the last
-write (or none, -1); a web is a set of writes closed under "some access reads from both".
-
-At which distances the output of some operations may lie over an input that they still read.
-
-Invariant: at a returned distance no operation writes a byte of the input that itself or a later operation
-reads - except operations that are proven to work in place there, element by element.
-
-Which buffers of an NPU program may overlap: proven from the accesses of all operations that meet both.
-
-Invariant: a pair of buffers is compared only where the output can lie over bytes of the input that no later operation
-reads. What remains to be read of every buffer is followed from operation to operation, so buffers that are alive for
-long and untouched cost nothing.
+Invariant: at an allowed distance no operation writes a byte of the input that itself or a later operation reads -
+except operations that are proven to work in place there, element by element. A pair of buffers is compared only where
+the output can lie over bytes of the input that no later operation reads; what remains to be read of every buffer is
+followed from operation to operation, so buffers that are alive for long and untouched cost nothing. `Writers` always
+covers its whole memory with disjoint segments, each owned by the last write (or none, -1); a web is a set of writes
+closed under "some access reads from both".
 """
 
 from __future__ import annotations

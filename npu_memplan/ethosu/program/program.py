@@ -1,20 +1,11 @@
-"""An NPU program over named buffers.
+"""An NPU program over named buffers: what a command stream says once its addresses are taken out.
 
-Operations that run as one: kernels whose results go through chaining buffers.
-
-Invariant: a chain is one operation over its external buffers; nothing that any of its kernels touches begins or ends
-inside it, because their blocks follow one another.
-
-An NPU program over named buffers: what a command stream says once its addresses are taken out.
-
-Invariant: every address register of an operation is a (buffer, byte offset); no register holds an
-absolute address, a region or a block dependency, so a program is the same wherever its buffers are.
-Lifting a stream and lowering Relax composites both end here.
-
-When the caller has to write which rows of a streamed input: the parts of a program between such writes.
-
-Invariant: row y of the input is stored in row `y % kept` of its buffer. Before part k runs, the rows up to `rows` of
-feed k are there, and none that it or a later part still reads was overwritten.
+Invariant: every address register of an operation is a (buffer, byte offset); no register holds an absolute address, a
+region or a block dependency, so a program is the same wherever its buffers are. Lifting a stream and lowering Relax
+composites both end here. A chain, kernels whose results go through chaining buffers, is one operation over its external
+buffers: nothing that any of its kernels touches begins or ends inside it, because their blocks follow one another. Row
+y of a streamed input is stored in row `y % kept` of its buffer; before part k runs, the rows up to `rows` of feed k are
+there, and none that it or a later part still reads was overwritten.
 """
 
 from __future__ import annotations

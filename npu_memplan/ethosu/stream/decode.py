@@ -1,14 +1,8 @@
-"""Words to operations.
+"""Register command stream words to operations with their complete register state, and waits.
 
-A command stream as data: operations with their complete register state, and waits.
-
-Invariant: `Operation.registers` is the accumulated register file at the moment the
+Invariant: every word is accounted for; anything that is not a known command is a `StreamError` that names the word's
+byte offset, so a damaged stream never decodes. `Operation.registers` is the accumulated register file at the moment the
 operation starts, so each operation can be read, checked, moved and re-encoded alone.
-
-Register command stream words to operations.
-
-Invariant: every word is accounted for; anything that is not a known command is a
-`StreamError` that names the word's byte offset, so a damaged stream never decodes.
 """
 
 from __future__ import annotations

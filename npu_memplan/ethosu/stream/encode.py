@@ -1,14 +1,8 @@
-"""Operations to words, and the container around them.
+"""Operations, waits and markers to register command stream words, and the driver containers COP1 and COP2 around them.
 
-Operations, waits and markers to register command stream words.
-
-Invariant: `decode(encode(c))` yields operations with the same register file, waits and markers as `c`;
-the same commands always give the same words. A register is written only when its value changes,
-which is what both of Vela's cores do, and in the order of `Register`.
-
-The driver containers COP1 and COP2 around a register command stream.
-
-Invariant: `parse_payload(build_payload(x)) == x`, and a payload that is not exactly one
+Invariant: `decode(encode(c))` yields operations with the same register file, waits and markers as `c`; the same
+commands always give the same words. A register is written only when its value changes, which is what both of Vela's
+cores do, and in the order of `Register`. `parse_payload(build_payload(x)) == x`, and a payload that is not exactly one
 configuration and one stream is a `ContainerError` naming the byte offset of the fault.
 """
 

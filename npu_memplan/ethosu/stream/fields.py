@@ -1,17 +1,10 @@
-"""Bit fields and groups of registers.
+"""The bit fields of registers, and which registers belong together: of a feature map, of weights, of a kind of
+operation.
 
-Which registers belong together: of a feature map, of a stream of weights, of a kind of operation.
-
-Invariant: every fact about a register's role is in these tables; no other module reads it off the letters of a name.
-
-The bit fields of registers: the one place that packs and unpacks them.
-
-Invariant: `field.of(word)` is what `field.at(value)` put there; a value that does not fit is an `EncodeError`, never a
-neighbour's bit. Source of each position: the register descriptions of Arm's compiler (ethos-u-vela, Apache-2.0).
-
-The bit fields of registers that Ethos-U85 lays out in its own way.
-
-Invariant: as in `fields`; what is not here is as it is there. Source: the register descriptions of Arm's compiler
+Invariant: this is the one place that packs and unpacks fields: `field.of(word)` is what `field.at(value)` put there; a
+value that does not fit is an `EncodeError`, never a neighbour's bit. Every fact about a register's role is in the
+tables here; no other module reads it off the letters of a name. Fields that Ethos-U85 lays out in its own way stand
+apart, the others are the same on all. Source of each position: the register descriptions of Arm's compiler
 (ethos-u-vela 5.2.0, Apache-2.0).
 """
 

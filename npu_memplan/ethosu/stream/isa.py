@@ -1,19 +1,10 @@
-"""The register command sets of all families.
+"""The Ethos-U register command sets of all families: names and numbers, nothing else.
 
-The Ethos-U register command sets: names and numbers, nothing else.
-
-Invariant: a `Register` value is `mode << 10 | opcode`, so that the two opcode spaces of
-the stream (mode 0: value in the command word; mode 1: value in a following word) are one
-enumeration, and a register's mode is derived, never stored. Ethos-U85 gives some opcodes another meaning: what only
-it has stands above `_U85`, and `languages` says which NPU has which register.
-
-Enumerations that only Ethos-U85 has, or numbers otherwise.
-
-Invariant: numbers only. Source: the register descriptions of Arm's compiler (ethos-u-vela 5.2.0, Apache-2.0).
-
-Which registers and commands each family of NPUs has.
-
-Invariant: inside one language an opcode has one meaning; the meaning of a word is looked up here.
+Invariant: a `Register` value is `mode << 10 | opcode`, so that the two opcode spaces of the stream (mode 0: value in
+the command word; mode 1: value in a following word) are one enumeration, and a register's mode is derived, never
+stored. Ethos-U85 gives some opcodes another meaning: what only it has stands above `_U85`, and `languages` says which
+NPU has which register, so that inside one language an opcode has one meaning. Source: the register descriptions of
+Arm's compiler (ethos-u-vela 5.2.0, Apache-2.0).
 """
 
 from __future__ import annotations

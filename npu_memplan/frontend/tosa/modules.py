@@ -1,10 +1,5 @@
-"""A TOSA file to one IRModule: by Vela, or by native lowering.
-
-A TOSA file to one IRModule: one NPU call, Vela's stream of the whole graph, lifted.
-
-Invariant: inputs and outputs are those of the file, in its order, with its names and types.
-
-A TOSA file to one IRModule by native lowering: one NPU call, without Vela.
+"""A TOSA file to one IRModule with one NPU call: Vela's stream of the whole graph, lifted, or native lowering without
+Vela.
 
 Invariant: inputs and outputs are those of the file, in its order, with its names and types; nothing runs on the host.
 """

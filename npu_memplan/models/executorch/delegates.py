@@ -1,14 +1,9 @@
-"""Ethos-U delegates: their blocks, and their calls as networks.
+"""Ethos-U delegates of an ExecuTorch program: their blocks, and their calls as networks of one NPU call each.
 
-The blocks of a delegate of `EthosUBackend`: Vela's stream and constants, and where inputs and outputs are.
-
-Invariant: blocks have known names and are inside the delegate's bytes; what is external was found by its key. Blocks:
-a header of 32 bytes (name, size, whether the data is a key of named data), then the data, padded to 16 bytes.
-
-The calls of Ethos-U delegates in an ExecuTorch program, each as a network of one NPU call.
-
-Invariant: tensors have the types of the method and the shapes that the stream sees, so their bytes are in its order;
-they are in the scratch where the delegate's blocks say, which is where the runtime copies them.
+Invariant: blocks have known names and are inside the delegate's bytes; what is external was found by its key. Tensors
+have the types of the method and the shapes that the stream sees, so their bytes are in its order; they are in the
+scratch where the blocks say, which is where the runtime copies them. A block is a header of 32 bytes (name, size,
+whether the data is a key of named data), then the data, padded to 16 bytes.
 """
 
 from __future__ import annotations

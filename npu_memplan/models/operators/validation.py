@@ -1,22 +1,17 @@
-"""What the TFLite format demands of operators, and whether a network keeps to it.
-
-What the TFLite format demands of each operator: its operands and their types, its options, its results' shapes.
+"""What the TFLite format demands of each operator (operands, types, options, shapes of results), and whether a network
+keeps to it.
 
 Invariant: this is the one list of these facts; the validator, the folding of constants and the shapes that files leave
-open read it. It says what a file may mean, not what can be compiled: that is the lowerings' to say. An operator that
-is not in it is judged by its tensors alone.
+open read it. It says what a file may mean, not what can be compiled: that is the lowerings' to say. What passes has,
+for every operator in `FORMS`, operands of the right number, types and ranks, results of the shapes that follow from
+them, options of its own kind, and a version that is known; each tensor is read after it was made; and flags say what
+tensors are. Whatever fails on such a model later is a fault of this package, or an error that says which limit it
+meets. An operator that is not in the list is judged by its tensors alone.
 
 Operands are written as words, results behind `->`. A letter is a type: `T` the operator's own, the same everywhere in
 it; `W` weights for it; `K` weights of a convolution, which have no zero point but as uint8; `S` sums of products; `M`
 an integer that a value is chosen by; `I` int32 or int64; `B` bool; `F` float32; `A` any. A mark behind it is a number:
 `?` may be left out, `+` one or more, `*` any number.
-
-Whether the operators of a network fit the format and its tensors: the first thing that is asked of a model.
-
-Invariant: what passes has, for every operator in `FORMS`, operands of the right number, types and ranks, results of the
-shapes that follow from them, options of its own kind, and a version that is known; each tensor is read after it was
-made; and flags say what tensors are. Whatever fails on such a model later is a fault of this package, or an error
-that says which limit it meets.
 """
 
 from __future__ import annotations

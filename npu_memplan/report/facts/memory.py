@@ -1,16 +1,10 @@
-"""A plan over time, and the kinds of its bytes.
+"""A plan over time (rectangles and live bytes of every pool), and the kinds of bytes a firmware needs for a model.
 
-What a plan looks like over time: rectangles and live bytes of every pool.
-
-Invariant: everything here follows from a `Problem` and a `Plan` alone, and every report
-(text, SVG, HTML, explain) takes its numbers from here, so no two of them can disagree.
-Live bytes are counted once per address: aliases and proven overlaps are not counted twice.
-
-The kinds of bytes a firmware needs for a model, kept apart: a user who reads one number
-for "memory" cannot tell what a smaller arena would buy.
-
-Invariant: RAM rows of one pool add up to more than its height only because buffers of
-different times share bytes; each row says the most that its own kind has live at once.
+Invariant: everything here follows from a `Problem` and a `Plan` alone, and every report (text, SVG, HTML, explain)
+takes its numbers from here, so no two of them can disagree. Live bytes are counted once per address: aliases and proven
+overlaps are not counted twice. The kinds are kept apart, because a user who reads one number for "memory" cannot tell
+what a smaller arena would buy; RAM rows of one pool add up to more than its height only because buffers of different
+times share bytes, and each row says the most that its own kind has live at once.
 """
 
 from __future__ import annotations

@@ -1,21 +1,11 @@
-"""What the NPU does with the planned buffers, and how long it takes.
+"""What the NPU does with the planned buffers (brick padding, copies, DMAs, operations by kind), and how long it takes.
 
-What the NPU's operations do with the planned buffers: brick padding, copies, DMAs.
-
-Invariant: everything is read from the command streams that were written (src/<name>_npu.c),
-so a report describes what will run, not what some earlier stage meant. Operation j of a
-stream is point `first + j` of its call.
-
-What the NPU does in one inference: operations of one kind and output size, taken together.
-
-Invariant: everything is read from the command streams that were written. An operation's cycles are those
-by which it makes its stream longer, so they add up to the estimate of the inference.
-Kernels in a row that fill one feature map channel by channel count as parts of one output: Vela splits so.
-
-How long networks of several NPUs take where they may run at the same time and use the same memories.
-
-Invariant: the least is a network by itself; the most is it with every memory that another NPU uses meanwhile served in
-turn (`ethosu.time.in_turn`). Both are of the streams that were written, in the memories that the joint plan needs.
+Invariant: everything is read from the command streams that were written (src/<name>_npu.c), so a report describes what
+will run, not what some earlier stage meant; operation j of a stream is point `first + j` of its call. An operation's
+cycles are those by which it makes its stream longer, so they add up to the estimate of the inference. Kernels in a row
+that fill one feature map channel by channel count as parts of one output: Vela splits so. Networks of several NPUs that
+may run at the same time take at least what each takes by itself, and at most what it takes with every memory that
+another NPU uses meanwhile served in turn (`ethosu.time.in_turn`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""report.html: the memory map, the time axis and everything around them.
+"""report.html: the memory map of one compiled model, its time axis and timeline, and everything around them.
 
-When everything of a program happens, in estimated cycles of the NPU: for the page's time axis and its timeline.
-
-Invariant: the slices are those of the trace (`ethosu.time.lanes`), launches follow one another with the host's calls
-between them; `ends` never decreases and ends where the last slice's operation does. Nothing without command streams.
-
-report.html: the memory map of one compiled model and everything around it.
-
-Invariant: every rectangle it draws is a lifetime of `plan.json`, not a number computed in the page.
+Invariant: every rectangle it draws is a lifetime of `plan.json`, not a number computed in the page. The slices of the
+time axis are those of the trace (`ethosu.time.lanes`), in estimated cycles of the NPU, and launches follow one another
+with the host's calls between them; `ends` never decreases and ends where the last slice's operation does. Without
+command streams there is no time axis.
 """
 
 from __future__ import annotations

@@ -1,18 +1,9 @@
-"""Pages of plots and tables, and the frame that all pages have.
-
-The frame that all pages have: head, heading, sections, light and dark, footer.
+"""Pages of plots and tables (`explore`, `report --against`, `sweep`, `evidence`), and the frame that all pages have.
 
 Invariant: a page is one file that fetches nothing (its Content-Security-Policy forbids it); texts that come from a
-model or a file are escaped by the caller, data here.
-
-Pages of plots and tables alone: those of `explore`, `report --against`, `sweep` and `evidence`.
-
-Invariant: every cell and mark is a value of the caller's; a table can be searched and sorted, and nothing is fetched.
-
-front.html: the front of a model as a plot and a table.
-
-Invariant: every mark is a point of the front, at its bytes and cycles, with the number or the name that the table has
-for it.
+model or a file are escaped by the caller, data here. Every cell and mark is a value of the caller's, and a table can be
+searched and sorted; every mark of front.html is a point of the front, at its bytes and cycles, with the number or the
+name that the table has for it.
 """
 
 from __future__ import annotations

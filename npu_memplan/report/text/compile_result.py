@@ -1,23 +1,11 @@
-"""What `compile` prints: the verdict, the check, what would lower a pool.
+"""What `compile` prints: the verdict, the outcome of the check, what would lower a pool, why a model does not fit.
 
-What would lower a pool, with the most that each change could win.
-
-Invariant: an advice's `at_most_bytes` counts the whole program, not the peak alone: if some
-buffers shrink, the pool stays as high as the rest of the program needs elsewhere.
-
-The first line of a compile: whether it fits, in how many bytes, how long it takes on the NPU and on the host.
-
-Invariant: one line; what is estimated says so, and without a size to fit into nothing "fits".
-
-The text about a compile's results: the claims by rule, and the outcome of the check.
-
-Invariant: the text names a program that was not compared with its reference, with the reason, and calls nothing of it
-exact but expected to be so.
-
-What `compile` says when a model does not fit its pool.
-
-Invariant: the message has required, available and excess in bytes and KiB, the peak point with its
-operation, up to five of the largest buffers there with kind and producer, and the options that need less memory.
+Invariant: the verdict is one line; what is estimated says so, and without a size to fit into nothing "fits". The text
+names a program that was not compared with its reference, with the reason, and calls nothing of it exact but expected to
+be so. An advice's `at_most_bytes` counts the whole program, not the peak alone: if some buffers shrink, the pool stays
+as high as the rest of the program needs elsewhere. The message about a pool that is too small has required, available
+and excess in bytes and KiB, the peak point with its operation, up to five of the largest buffers there with kind and
+producer, and the options that need less memory.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""What `explain` prints: why a pool is as high as it is, or where one buffer lies and why.
+"""What `explain` prints: why a pool is as high as it is, or where one buffer, operator or call lies, when it lives, and
+why.
 
-Why a pool is as high as it is: the peak, what is there, and what would lower it.
-
-Invariant: every sentence follows from numbers in the plan (or in the command streams next to
-it); advice names the bytes it could win at most, and is left out when that is nothing.
-
-One buffer, operator or call by its name: where it is, when it lives, and why there.
-
-Invariant: "why" is read off the finished plan (what lies below it, what it shares bytes with),
-so the answer is true for any planner, also for one the user wrote.
+Invariant: every sentence follows from numbers in the plan (or in the command streams next to it); "why" is read off the
+finished plan (what lies below a buffer, what it shares bytes with), so the answer is true for any planner, also for one
+the user wrote. Advice names the bytes it could win at most, and is left out when that is nothing.
 """
 
 from __future__ import annotations

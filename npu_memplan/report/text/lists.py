@@ -1,12 +1,7 @@
-"""Tables of boards and operators.
+"""Tables of boards, and of the operators of TFLite and tflite-micro: what has code for each, of which types, how exact.
 
-Tables of boards: what they have.
-
-Invariant: a figure is the board file's or an estimate that says so; what is not known is a dash.
-
-Every operator of TFLite and tflite-micro: what has code for it, of which types, and against which reference.
-
-Invariant: a cell is a row of `exactness`, which tests hold to the reference; nothing is printed twice.
+Invariant: a figure is the board file's or an estimate that says so; what is not known is a dash. A cell of the
+operators is a row of `exactness`, which tests hold to the reference; nothing is printed twice.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""memory.txt, and the memory map in characters.
+"""memory.txt: the verdict, pools, kinds of bytes, the largest buffers, and the memory map in characters.
 
-The memory map in characters: time to the right, address upwards, one letter a kind.
-
-Invariant: a line is never wider than `width` columns, and only ASCII is used, so the map
-reads the same in a log file, a serial terminal and a commit message.
-
-The description of a compiled model in text: the verdict, pools, kinds of bytes, the largest buffers, a small map.
-
-Invariant: every size is shown in bytes and in KiB, columns are aligned, and the plain text
-(memory.txt, a pipe, NO_COLOR) carries the same characters as the coloured terminal.
+Invariant: every size is shown in bytes and in KiB, columns are aligned, and the plain text (memory.txt, a pipe,
+NO_COLOR) carries the same characters as the coloured terminal. A line of the map, with time to the right, address
+upwards and one letter a kind, is never wider than `width` columns, and only ASCII is used, so it reads the same in a
+log file, a serial terminal and a commit message.
 """
 
 from __future__ import annotations
