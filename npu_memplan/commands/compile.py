@@ -81,7 +81,7 @@ _COMPLETERS = {
 }
 
 
-def _declared(*groups: str) -> Callable[[Any], Any]:
+def _option_groups(*groups: str) -> Callable[[Any], Any]:
     """Adds the options of `CompileOptions` that stand under these headings."""
 
     def add_options(command: Any) -> Any:
@@ -116,13 +116,13 @@ _RARE = " ".join((*(form.flag for form in FORMS.values() if form.rare), "--data 
                help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
                "weights and C. Of an ExecuTorch program (.pte): plan its memory again.")  # fmt: skip
 @click.argument("model", type=PLACE)
-@_declared(TARGET)
+@_option_groups(TARGET)
 @_target("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with the bytes and the "
          "time of compile --board of each.")  # fmt: skip
-@_declared(MEMORY)
+@_option_groups(MEMORY)
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
-@_declared(WORK, GOAL, SEARCH)
+@_option_groups(WORK, GOAL, SEARCH)
 @_checks("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
@@ -134,7 +134,7 @@ _RARE = " ".join((*(form.flag for form in FORMS.values() if form.rare), "--data 
          "is written as a .pte again: the same for the firmware, with less memory.")  # fmt: skip
 @_output("--one-arena", is_flag=True, help="Of a .pte: planned buffer and scratch in one arena, for a runner with the "
          "header that is written beside it.")  # fmt: skip
-@_declared(OUTPUT)
+@_option_groups(OUTPUT)
 @verbosity
 @option_group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
