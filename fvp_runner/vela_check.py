@@ -17,6 +17,7 @@ from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import data_offsets
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.problem import Agent
+from npu_memplan.process.programs import ending_signal
 from npu_memplan.sizes import format_size
 from npu_memplan.target_data import Board, BoardMemory
 
@@ -26,7 +27,8 @@ from .npu_model.model import NpuModel
 from .npu_model.network import LayerRecorder, NetworkModel, compare_layers
 from .references.base import ReferenceRunError
 from .references.interpreters import KernelError, cut_part, open_interpreter
-from .references.kernels import TFLiteReference, describe_disagreements, find_disagreements
+from .references.kernels import describe_disagreements, find_disagreements
+from .references.opened import open_tflite
 from .result import Array, compare_outputs
 
 
@@ -156,7 +158,10 @@ def _without_kernel(network: Network, data: bytes) -> Iterator[Remark]:
 def _kernel_refusal(network: Network, operator: CpuOperator, data: bytes) -> str:
     """Why TFLite Micro's own kernels do not take an operator; empty when they do."""
     try:
-        open_interpreter(cut_part(data, network, (operator,))[0], f"operator {operator.index}")
+        alone, name = cut_part(data, network, (operator,))[0], f"operator {operator.index}"
+        if number := ending_signal(lambda: open_interpreter(alone, name)):
+            return f"its kernel ends the program with signal {number}"
+        open_interpreter(alone, name)
     except KernelError as error:
         return str(error).partition(": ")[2] or str(error)
     except ReferenceRunError:
@@ -331,7 +336,7 @@ def _check_run(network: Network, data: bytes, requested: FirmwareFacts, values: 
     if requested.reference is None:
         yield Remark(Level.NOTE, "run", f"{done}; compared with nothing: give --reference MODEL.tflite")
         return
-    model = TFLiteReference(requested.reference, "the reference")
+    model = open_tflite(requested.reference, "the reference")
     expected = model.run(values)
     disagreement = describe_disagreements(find_disagreements(model, values, expected))
     if disagreement:

@@ -53,7 +53,7 @@ def open_model(
     report_phase(REFERENCE, RunFacts())
     try:
         _load_operators_of(request.operators)
-        model = open_reference(Path(request.model), request.io)
+        model = open_reference(Path(request.model), request.io, apart=False)
         expected = _reference_outputs(model, inputs, keeps_states)
     except NpuMemplanError as error:
         return RunFacts(refused=describe_error(error, folder))

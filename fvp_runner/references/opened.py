@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 from npu_memplan.models.float_ends import read_source
 from npu_memplan.models.frameworks import is_onnx, is_torch
 from npu_memplan.models.tosa import is_tosa
+from npu_memplan.process.programs import ending_signal
+
+from .base import ReferenceRunError
 
 if TYPE_CHECKING:
     from .base import FrameworkReference
     from .kernels import TFLiteReference
 
 
-def open_reference(path: Path, io: str = "file") -> TFLiteReference | FrameworkReference:
+def open_reference(path: Path, io: str = "file", apart: bool = True) -> TFLiteReference | FrameworkReference:
     """The reference of the model at `path`, with the inputs and outputs that `compile --io` asks for.
 
-    Raises `ReferenceRunError` when it is not there or cannot be read.
+    Raises `ReferenceRunError` when it is not there or cannot be read; `apart`: also where it would end this process.
     """
     if is_onnx(path):
         from .other_formats import OnnxReference
@@ -35,6 +38,17 @@ def open_reference(path: Path, io: str = "file") -> TFLiteReference | FrameworkR
         from .other_formats import TosaReference
 
         return TosaReference(data, path.name)
+    return open_tflite(data, path.name, apart)
+
+
+def open_tflite(data: bytes, name: str, apart: bool = True) -> TFLiteReference:
+    """The reference of a .tflite file. Kernels may end their process for what they do not take, so it is opened in
+    another one first; not where `apart` is False, in a process that may end."""
     from .kernels import TFLiteReference
 
-    return TFLiteReference(data, path.name)
+    if apart and (number := ending_signal(lambda: TFLiteReference(data, name))):
+        raise ReferenceRunError(
+            f"no reference can run {name}: its kernels end their process with signal {number}; an operator has options "
+            "or scales that they do not take"
+        )
+    return TFLiteReference(data, name)

@@ -26,12 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ..process.ending import HeldSignals, raise_if_ending
-from .paths import OutputError, lock_file, open_file, read_text, write_inside
+from .paths import OutputError, lock_file, open_file, read_bytes, read_text, write_inside
 
 if sys.platform != "win32":
     pass
 
 NOTE = "owner"  # locked by its writer as long as that lives
+_NOTE_BYTES = 4096  # more than one has
 
 
 @contextlib.contextmanager
@@ -62,8 +63,8 @@ def owned_folder(parent: Path, prefix: str, about: str, clear: Callable[[Path], 
 def sweep(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) -> None:
     """Call `clear` for each folder that a dead owner has left in `parent`."""
     for stale in parent.glob(f"{glob.escape(prefix)}*"):
-        with contextlib.suppress(OSError), open(stale / NOTE, "rb") as note:
-            ours = note.read() == _owner_note(about) and os.fstat(note.fileno()).st_uid == _user_id()
+        with contextlib.suppress(OSError), open_file(stale / NOTE) as note:
+            ours = note.read(_NOTE_BYTES) == _owner_note(about) and os.fstat(note.fileno()).st_uid == _user_id()
             if ours and lock_file(note.fileno(), wait=False):
                 clear(stale)
 
@@ -138,7 +139,8 @@ def remove(folder: Path) -> None:
     """Remove our files and then what is empty; `OSError` when something else is in `folder`."""
     ours = _own_files(folder)
     for path in ours:
-        if not path.is_symlink() and path.is_file() and _is_ours(path, ours):
+        inside = path.parent.resolve() == folder.resolve() / path.parent.relative_to(folder)  # through no link
+        if inside and not path.is_symlink() and path.is_file() and _is_ours(path, ours):
             path.unlink()
     homes = {parent for path in ours for parent in path.parents if parent.is_relative_to(folder)}
     for home in sorted({folder, *homes}, key=lambda path: len(path.parts), reverse=True):
@@ -363,7 +365,7 @@ class ContentStore:
                 return None
             state = os.lstat(path)
             if stat.S_ISREG(state.st_mode) and is_ours(state):
-                digest, content = _split_digest(path.read_bytes())
+                digest, content = _split_digest(read_bytes(path))
                 if digest == _entry_digest(key, content):
                     os.utime(path)  # it was used
                     return content

@@ -80,7 +80,7 @@ def replace_file(path: Path, content: bytes) -> Path:
 
 def _remove_of_the_dead(left: Path) -> None:
     """Remove a temporary file whose writer has ended: ours, and with no lock on it."""
-    with contextlib.suppress(OSError), open(left, "rb") as file:
+    with contextlib.suppress(OSError), open_file(left) as file:
         found = os.fstat(file.fileno())
         ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
         if ours and time.time() - found.st_mtime > _YOUNG_S and lock_file(file.fileno(), wait=False):
@@ -113,6 +113,13 @@ def open_file(path: str | Path) -> IO[bytes]:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, f"it is {_file_kind(mode)}, and only files are read; save it as one", str(path))
+
+
+def open_to_append(path: Path) -> IO[bytes]:
+    """A regular file, made where there is none, to read and to add to; `OSError` says what else it is."""
+    if path.exists():
+        open_file(path).close()
+    return open(path, "ab+", buffering=0)
 
 
 def read_bytes(path: str | Path, limit_bytes: int = MODEL_BYTES) -> bytes:

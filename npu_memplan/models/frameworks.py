@@ -6,9 +6,12 @@ when such a file is read; what is wrong with it is one typed error.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
+import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +120,19 @@ def is_torch(path: Path) -> bool:
     return path.suffix.lower() == TORCH_SUFFIX
 
 
+@contextlib.contextmanager
+def _only_weights() -> Iterator[None]:
+    """Inside, PyTorch unpickles tensors and plain containers alone: any other class may run code of the file."""
+    forced, other = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    before = {name: os.environ.pop(name, None) for name in (forced, other)}
+    os.environ[forced] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[forced]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
 def read_program(path: Path) -> Any:
     """The `ExportedProgram` in a file. Raises `TorchFileError`."""
     try:
@@ -131,7 +147,8 @@ def read_program(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             logger.setLevel(logging.CRITICAL)  # it prints every way that it tried
-            return torch.export.load(path)
+            with _only_weights():
+                return torch.export.load(path)
     except Exception as error:  # zip, pickle, JSON and PyTorch's own
         raise_outside_cause(error)
         raise TorchFileError(f"{path.name} is no file of torch.export.save: {describe_error(error, 0)}") from error

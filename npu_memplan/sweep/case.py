@@ -25,7 +25,7 @@ import msgspec
 
 from ..cache import code_digests, named_files, plain_fields, resolve_options
 from ..errors import NpuMemplanError
-from ..files.paths import OutputError
+from ..files.paths import OutputError, open_to_append, read_bytes
 from ..options import CompileOptions
 from ..problem import Count
 from ..process.incidents import FAULT
@@ -59,7 +59,7 @@ class Content:
 
 def _read_model(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise SweepError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -256,7 +256,10 @@ class Result:
 def read_results(path: Path, keys: Collection[str], limits: CaseLimits) -> dict[str, Result]:
     """Key -> result of `keys` in the file at `path`; without those that may come out otherwise under `limits`."""
     wanted = frozenset(keys)
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    try:
+        lines = read_bytes(path).split(b"\n") if path.exists() else []
+    except OSError as error:
+        raise SweepError(f"cannot read {path}: {error.strerror or error}") from None
     found = [result for line in lines if line and (result := Result.of_line(line)) is not None]
     return {result.key: result for result in found if result.key in wanted and result.holds_for(limits)}
 
@@ -265,7 +268,7 @@ def append_result(path: Path, result: Result) -> None:
     """Add a line to the file at `path`, by one write; after half a line of a killed process it begins anew."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab+", buffering=0) as file:
+        with open_to_append(path) as file:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
             whole = file.read(1) in (b"", b"\n")

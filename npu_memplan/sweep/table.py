@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ethosu.arch import ACCELERATORS
 from ..files.csv_text import csv_text
+from ..files.paths import read_text
 from ..files.schema import check_schema, json_values
 from ..report.page.tables import PageTable, Plot, tables_page
 from ..sizes import count_text
@@ -309,7 +310,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of an earlier sweep: its folder, or its sweep_table.json."""
     file = path / "sweep_table.json" if path.is_dir() else path
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise SweepError(f"cannot read the earlier sweep {file}: {error}; give the folder of a sweep") from None
     document: Any = json_values(text, str(file), SweepError)

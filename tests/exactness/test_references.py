@@ -18,10 +18,12 @@ from fvp_runner.references.kernels import (
     describe_disagreements,
     find_disagreements,
 )
+from fvp_runner.references.opened import open_reference
 from npu_memplan.cli import cli
 from npu_memplan.models.tflite import read_network
 from npu_memplan.sizes import count_text
 from tests.support.real_data import real_model
+from tests.support.single_op import TensorSpec, write_model
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")
@@ -125,3 +127,15 @@ def test_commands_take_the_same_reference(tmp_path: Path) -> None:
         assert (code, found["bit_exact"], found["reference"]) == (0, True, BOTH)
         assert "disagree on FULLY_CONNECTED 0" in found["references_disagree"]
     assert count_text(3, "operator") in invoke("run", folder, "--on", "local", "--reference", str(path), "--layers")[1]
+
+
+def test_kernels_that_end_their_process_end_no_command(tmp_path: Path) -> None:
+    """TFLite Micro demands that a SOFTMAX's beta times its scale is no less than a fixed point has."""
+    scores, shares = TensorSpec((1, 8), "int8", 0.1, 3), TensorSpec((1, 8), "int8", 1 / 256, -128)
+    odd = tmp_path / "odd.tflite"
+    odd.write_bytes(write_model("SOFTMAX", [scores], [shares], ("SoftmaxOptions", {"Beta": 1e-30})))
+    with pytest.raises(ReferenceRunError, match=r"odd\.tflite: its kernels end their process with signal 6"):
+        open_reference(odd)
+    ended = CliRunner().invoke(cli, ["check", str(odd), "--board", "corstone-300-u55"])
+    assert ended.exit_code == 1, ended.output
+    assert "TFLite Micro does not run it (its kernel ends the program with signal 6)" in " ".join(ended.output.split())

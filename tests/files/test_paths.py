@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import socket
@@ -15,6 +16,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import ArtifactError
 from npu_memplan.cli import cli
 from npu_memplan.compiler import compile_model
+from npu_memplan.files.folders import NOTE, remove, scratch_folder
 from npu_memplan.files.paths import (
     FolderError,
     OutputError,
@@ -93,7 +95,8 @@ COMMANDS = [
     "compile {model} -o out --board {}", "compile {model} -o out --vela-ini {}",
     "compile {model} -o out --operators {}",
     "run {art} --input {}", "run {art} --reference {}", "run --elf {} --board corstone-300-u55",
-    "evidence --show {}", "diff {} {art}", "tvmc compile {} --target ethos-u,c -o out",
+    "evidence --show {}", "diff {} {art}", "sweep {} -o out", "sweep {model} --against {} -o out",
+    "explore {} -o out", "fvp FVP_Corstone_SSE-300_Ethos-U55 -a {}", "tvmc compile {} --target ethos-u,c -o out",
 ]  # fmt: skip
 
 
@@ -190,6 +193,36 @@ def test_a_link_that_comes_meanwhile_is_replaced(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("npu_memplan.files.paths._check_kind", lambda *_: None)
     write_inside(tmp_path, "a", b"new")
     assert (victim.read_text(), (tmp_path / "a").is_symlink()) == ("the user's", False)
+
+
+def test_a_pipe_by_the_name_of_a_part_is_not_waited_for(artifact: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".report.html.01234567.part")
+    ended = CliRunner().invoke(cli, ["report", str(artifact), "-o", str(tmp_path)])
+    assert (ended.exit_code, (tmp_path / "report.html").is_file()) == (0, True), ended.output
+
+
+def test_a_pipe_in_a_folder_by_the_name_of_ours_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "npu_memplan-x-0").mkdir()
+    os.mkfifo(tmp_path / "npu_memplan-x-0" / NOTE)
+    with scratch_folder("x", tmp_path) as folder:
+        assert folder.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["npu_memplan-x-0"]
+
+
+def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
+    """A list of a stranger's may name files of the user that it has the digests of."""
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "a").write_bytes(b"known")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "b").write_bytes(b"ours")
+    (tmp_path / "out" / "src").symlink_to("../users")
+    digests = {"src/a": hashlib.sha256(b"known"), "b": hashlib.sha256(b"ours")}
+    lines = ["# written by npu_memplan: a compiled model", *(f"{d.hexdigest()}  {name}" for name, d in digests.items())]
+    (tmp_path / "out" / "manifest.sha256").write_text("\n".join(lines))
+    with pytest.raises(NotADirectoryError):
+        remove(tmp_path / "out")
+    assert (tmp_path / "users" / "a").read_bytes() == b"known"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["src"]
 
 
 def test_files_that_cannot_be_written_leave_no_folder(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ CONTRADICTIONS = [
     ("ADD", [A, A], [A], ("AddOptions", {"FusedActivationFunction": 77}), "has FusedActivationFunction 77"),
     ("ADD", [SHORT, TensorSpec((1, 4), "int16", 0.1, 7)], [SHORT], _ADD, "takes int16 without a zero point"),
     ("LEAKY_RELU", [A], [A], ("LeakyReluOptions", {"Alpha": float("nan")}), "has Alpha nan; it must be finite"),
+    ("SOFTMAX", [A], [A], ("SoftmaxOptions", {"Beta": -1.0}), "operator 0 SOFTMAX has Beta -1.0; it must be positive"),
     ("SHAPE", [A], [TensorSpec((2,), "int64")], ("ShapeOptions", {"OutType": 2}), "has OutType int32, and its result"),
     ("LESS", [A, A], [A], None, "operator 0 LESS takes bool, and tensor 2 't2' is int8"),
     ("TANH", [SHORT], [TensorSpec((1, 4), "uint8", 0.1)], None, "tensor 1 't1' is uint8"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,3 +94,30 @@ def test_damaged_files_get_one_line(tmp_path: Path) -> None:
     (tmp_path / "m.pt2").write_bytes(b"nothing of the kind")
     with pytest.raises(TorchFileError, match=r"^m.pt2 is no file of torch.export.save: [^\n]*$"):
         read_program(tmp_path / "m.pt2")
+
+
+class _Pickled:
+    """What runs code where it is unpickled."""
+
+    def __init__(self, made: Path) -> None:
+        self._made = made
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self._made,)
+
+
+@needs_torch
+def test_no_code_of_a_file_is_run(program: Path, tmp_path: Path) -> None:
+    """PyTorch's reader would unpickle any class for the inputs that a program was exported with."""
+    import torch
+
+    pickled, odd = io.BytesIO(), tmp_path / "odd.pt2"
+    torch.save((_Pickled(tmp_path / "made"),), pickled)
+    with zipfile.ZipFile(program) as sound, zipfile.ZipFile(odd, "w") as changed:
+        for entry in sound.infolist():
+            is_inputs = "sample_inputs" in entry.filename
+            changed.writestr(entry.filename, pickled.getvalue() if is_inputs else sound.read(entry))
+    with pytest.raises(TorchFileError, match=r"odd\.pt2 is no file of torch\.export\.save"):
+        read_program(odd)
+    assert not (tmp_path / "made").exists()
+    assert read_program(program)

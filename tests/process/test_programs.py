@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.process.programs import open_program, run_program
+from npu_memplan.process.programs import ending_signal, open_program, run_program
 from npu_memplan.vela import worker
 from npu_memplan.vela.worker import VelaError, VelaOptions, run_regor
 from tests.support.tflite_builder import ModelBuilder
@@ -44,6 +44,14 @@ def test_the_clock_ends_it_with_what_it_started(tmp_path: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=0.01)
     assert_ends(child)
+
+
+def test_the_signal_that_work_ends_with(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ending_signal(os.abort) == signal.SIGABRT
+    assert ending_signal(lambda: (tmp_path / "done").touch()) == 0
+    assert (tmp_path / "done").exists()
+    assert ending_signal(lambda: 1 // 0) == 0  # an exception is raised again where the work is done
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")

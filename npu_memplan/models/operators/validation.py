@@ -438,6 +438,8 @@ def _validate_options(operator: CpuOperator, kind: str, results: Sequence[Tensor
         real = getattr(options, name)() if hasattr(options, name) else 0.0
         if not math.isfinite(real):
             raise ShapeError(f"has {name} {real}; it must be finite")
+    if operator.name == "SOFTMAX" and results[0].dtype in _STORED and not options.Beta() > 0:
+        raise ShapeError(f"has Beta {options.Beta()}; it must be positive")
     for name in _RESULT_TYPES:
         number = getattr(options, name)() if hasattr(options, name) else -1
         wanted = {tflite.TensorType.INT32: "int32", tflite.TensorType.INT64: "int64"}.get(number)
