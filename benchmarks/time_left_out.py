@@ -3,18 +3,17 @@
     python -m benchmarks.time_left_out FOLDER [--details] [--page docs/time_validation.md]
 
 FOLDER has the published counts (`benchmarks.time_cells`). The timing model has a few constants that were chosen after
-looking at counts. For each family of NPUs and each network they are chosen anew from the counts of all other networks,
-for the least worst error, and then predict the counts of the one left out. *Range* is that of published counts over
-these predictions which has nine of ten of them. The last columns are of constants chosen in another way: for the least
-squares of errors, and for Ethos-U55 and U65 together, which have their constant alike. Where both ways differ, the
-other networks do not say what the constant is.
+looking at counts. For each network they are chosen anew from the counts of all other networks, for the least squares of
+errors, of Ethos-U55 and U65 together, which have their constant alike; then they predict the counts of the network left
+out. *Range* is that of published counts over these predictions which has nine of ten of them (`LEFT_OUT` of
+`ethosu/time/assumptions.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -79,17 +78,7 @@ def counts(folder: Path) -> Iterator[Count]:
         yield Count(npu, row["model"], " ".join(words), published, not row["active"], *measured_on(row, npu))
 
 
-def worst(errors: Iterable[float]) -> float:
-    """Of errors, which are logarithms."""
-    return max(abs(error) for error in errors)
-
-
-def squares(errors: Iterable[float]) -> float:
-    """Their sum."""
-    return sum(error**2 for error in errors)
-
-
-def left_out(found: Sequence[Count], cost: Callable[[Iterable[float]], float] = worst) -> list[LeftOut]:
+def left_out(found: Sequence[Count]) -> list[LeftOut]:
     """Each count of families with the same constants, predicted by those with the least cost of the other networks'."""
     choices = CHOICES[found[0].npu.product]
     ratios = {
@@ -100,7 +89,7 @@ def left_out(found: Sequence[Count], cost: Callable[[Iterable[float]], float] = 
     predicted = []
     for network in dict.fromkeys(count.network for count in found):
         seen = [index for index, count in enumerate(found) if count.network != network]
-        best = min(ratios, key=lambda constants: cost(math.log(ratios[constants][index]) for index in seen))
+        best = min(ratios, key=lambda constants: sum(math.log(ratios[constants][index]) ** 2 for index in seen))
         predicted += [
             LeftOut(count, best, ratios[best][index]) for index, count in enumerate(found) if count.network == network
         ]
@@ -123,31 +112,23 @@ def rounded(between: tuple[float, float]) -> tuple[float, float]:
     return math.floor(between[0] * 100 + 1e-9) / 100, math.ceil(between[1] * 100 - 1e-9) / 100
 
 
-def families(folder: Path) -> dict[Product, list[tuple[LeftOut, LeftOut]]]:
-    """Of every family: each count by the constants chosen in one way, and in the other."""
+def families(folder: Path) -> dict[Product, list[LeftOut]]:
+    """Each count of every family, predicted by what other networks say."""
     found = list(counts(folder))
-    by_family = {family: [count for count in found if count.npu.product is family] for family in CHOICES}
-    together = {
-        one.count.name: one for alike in ALIKE for one in left_out([c for f in alike for c in by_family[f]], squares)
-    }
-    return {
-        family: [(one, together[one.count.name]) for one in left_out(members)] for family, members in by_family.items()
-    }
+    predicted = [one for alike in ALIKE for one in left_out([c for c in found if c.npu.product in alike])]
+    return {family: [one for one in predicted if one.count.npu.product is family] for family in CHOICES}
 
 
-def table(found: Mapping[Product, Sequence[tuple[LeftOut, LeftOut]]]) -> list[str]:
+def table(found: Mapping[Product, Sequence[LeftOut]]) -> list[str]:
     """Errors of each network left out, and the range of each family."""
-    lines = ["| family | network left out | counts | lowest | highest | range | lowest, squares | highest, squares |"]
-    lines.append("|---|---|--:|--:|--:|--:|--:|--:|")
+    lines = ["| family | network left out | counts | lowest | highest | range |", "|---|---|--:|--:|--:|--:|"]
     for family, predicted in found.items():
-        for network in (*dict.fromkeys(one.count.network for one, _ in predicted), "all"):
-            chosen = [pair for pair in predicted if network in ("all", pair[0].count.network)]
-            ratios, others = ([pair[way].ratio for pair in chosen] for way in (0, 1))
+        for network in (*dict.fromkeys(one.count.network for one in predicted), "all"):
+            ratios = [one.ratio for one in predicted if network in ("all", one.count.network)]
             low, high = rounded(range_of(ratios))
-            spread = f"{low:.2f} to {high:.2f}" if network == "all" else ""
-            cells = (min(ratios), max(ratios), spread, min(others), max(others))
-            words = (family.name, network, len(chosen), *(f"{c:.3f}" if isinstance(c, float) else c for c in cells))
-            lines.append(f"| {' | '.join(map(str, words))} |".replace("|  |", "| |"))
+            spread = f" {low:.2f} to {high:.2f} " if network == "all" else " "
+            cells = f"{len(ratios)} | {min(ratios):.3f} | {max(ratios):.3f}"
+            lines.append(f"| {family.name} | {network} | {cells} |{spread}|")
     return lines
 
 
@@ -165,9 +146,8 @@ def main() -> None:
         before, mark, rest = requested.page.read_text(encoding="utf-8").partition(MARK)
         after = rest.partition(NEXT_MARK)[2]
         requested.page.write_text(f"{before}{mark}\n\n{text}\n\n{NEXT_MARK}{after}", encoding="utf-8")
-    for one, other in (pair for predicted in found.values() for pair in predicted if requested.details):
-        ways = f"{dict(one.constants)} {other.ratio:.3f} {dict(other.constants)}"
-        print(f"{one.ratio:.3f} {one.count.name} {one.count.published:,} {ways}")
+    for one in (one for predicted in found.values() for one in predicted if requested.details):
+        print(f"{one.ratio:.3f} {one.count.name} {one.count.published:,} {dict(one.constants)}")
 
 
 if __name__ == "__main__":

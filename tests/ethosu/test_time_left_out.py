@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.time_left_out import MARK, families, range_of, rounded, table
+from npu_memplan.ethosu.time.assumptions import LEFT_OUT
 from tests.support.needs import need_data
 from tests.support.real_data import REPOSITORY, shared_folder
 
@@ -29,3 +30,5 @@ def test_the_page_says_what_each_network_left_out_comes_to() -> None:
     page = (REPOSITORY / "docs" / "time_validation.md").read_text(encoding="utf-8")
     lines = table(found)
     assert page.partition(MARK)[2].strip().splitlines()[: len(lines)] == lines
+    ranges = {family: rounded(range_of([one.ratio for one in predicted])) for family, predicted in found.items()}
+    assert ranges == LEFT_OUT, "what is printed"
