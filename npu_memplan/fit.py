@@ -50,10 +50,10 @@ class BoardRow:
     board: str
     options: CompileOptions  # that the row is of
     fit: BoardFit | None = None
-    milliseconds: float | None = None  # of the NPU, estimated
+    milliseconds: float | None = None  # of NPU and CPU, estimated; None: unknown, or the CPU's clock is
     most_milliseconds: float | None = None  # under the slowest model of shared memories
     host_operations: int = 0
-    host_milliseconds: float | None = None  # roughly; None: the host's clock is not known
+    host_milliseconds: float | None = None  # of the CPU alone; None: its clock is not known
     message: str = ""
     changed: str = ""  # the flag without which it has no room there
     faults: tuple[str, ...] = ()  # of ours, while it was compiled
@@ -177,11 +177,13 @@ def _board_row(name: str, options: CompileOptions, compiled: Compiled) -> BoardR
     """The plan of `compiled` in the memories of a board, and its time there."""
     artifact = replace(compiled.artifact, target=replace(options, pools={}))
     by_model, clock_hz = _cycles_and_clock(compiled, artifact)
-    milliseconds = most = None
-    if by_model:
-        milliseconds, most = (1000 * cycles / clock_hz for cycles in (by_model[0], max(by_model)))
     clock = load_board(name).clock.cpu_hz
     host = 1000 * artifact.host_cycles / clock if clock and artifact.host_cycles else None
+    milliseconds = most = host
+    if by_model:
+        milliseconds, most = (1000 * cycles / clock_hz + (host or 0) for cycles in (by_model[0], max(by_model)))
+    if artifact.host_cycles and not clock:
+        milliseconds = most = None
     return BoardRow(name, options, fit_of(artifact), milliseconds, most, artifact.host_operations, host)
 
 
@@ -197,12 +199,12 @@ def _cycles_and_clock(compiled: Compiled, artifact: Artifact) -> tuple[list[int]
     return list(printed_cycles([(c.commands, c.accelerator) for c in calls], memory_map).values()), memory_map.clock_hz
 
 
-HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")
+HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "ms", "CPU")
 NOTE = (
     "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
     "constants (flash). A row is what compile --board BOARD makes, with the flag that the column fits names instead of "
-    "yes (bytes: --objective bytes, Size: --optimise Size). Milliseconds are estimated from the board file's figures; "
-    "the host's roughly (?: its clock is not known), and not in the NPU's. The user's own program is not in the bytes. "
+    "yes (bytes: --objective bytes, Size: --optimise Size). Milliseconds of an inference are estimated from the board "
+    "file's figures; CPU is its share (?: its clock is not known). The user's own program is not in the bytes. "
     "Of the boards, Corstone-300 alone was run by us, on emulators."
 )
 
@@ -215,7 +217,9 @@ def fit_cells(row: BoardRow) -> tuple[str, ...]:
     kept = (row.fit.bytes_of(read_only) for read_only in (False, True))
     sizes = (f"{_kib_text(used)}/{there >> 10}" if there else "-" for used, there in kept)
     time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
-    host = f"~{row.host_milliseconds:.2f}" if row.host_milliseconds else "?" if row.host_operations else "-"
+    host = "?" if row.host_operations else "-"
+    if row.host_milliseconds and row.milliseconds:
+        host = f"{100 * row.host_milliseconds / row.milliseconds:.0f} %"
     fits = "no" if not row.fits else row.changed.rpartition(" ")[2] or "yes"
     return (row.board, fits, npu, *sizes, time, host)
 
@@ -242,9 +246,8 @@ def print_fits(rows: Sequence[BoardRow]) -> None:
 
 PRICE = (
     "What fits comes first, the cheapest first: on the NPU in the memories requested, then with a second memory,",
-    "then without the NPU; of these fewest operators whose results are not proven exact, then fewest host calls",
-    "(their time is not estimated), then fewest estimated NPU cycles, then fewest bytes. What does not fit follows,",
-    "fewest bytes first.",
+    "then without the NPU; of these fewest operators whose results are not proven exact, then fewest estimated cycles",
+    "of NPU and CPU, then fewest bytes. What does not fit follows, fewest bytes first.",
 )
 
 
@@ -259,7 +262,7 @@ class Trial:
     options: CompileOptions
     fits: bool = False
     required_bytes: int | None = None
-    estimated_cycles: int | None = None
+    estimated_cycles: int | None = None  # of NPU and CPU
     host_operations: int = 0
     inexact: int = 0  # operators
     pools: int = 1
@@ -282,7 +285,7 @@ class Trial:
         if not self.fits:
             return (1, self.needed_bytes)
         where = 2 if self.options.accelerator == NO_NPU else self.pools - 1
-        return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed_bytes)
+        return (0, where, self.inexact, self.estimated_cycles or 0, self.needed_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         keys = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits")
@@ -313,7 +316,7 @@ class FitResult:
 
     def to_text(self) -> str:
         """The table, and in which order it is."""
-        head = ("bytes", "KiB", "fits", "NPU cycles", "host calls", "inexact")
+        head = ("bytes", "KiB", "fits", "cycles", "host calls", "inexact")
         rows: list[tuple[str, ...]] = [(*head, f"flags (of {self.pool} {self.budget_bytes:,})")]
         failed = []
         for t in self.trials:
@@ -388,7 +391,7 @@ def fit(
         made = compiled.artifact
         needs = made.pool_bytes(pool)
         inexact = sum(operator.claim.exactness is not Exactness.EXACT for operator in made.operators)
-        cost = (made.estimated_cycles, made.host_operations, inexact, len(made.run_pools))
+        cost = (made.total_cycles, made.host_operations, inexact, len(made.run_pools))
         tried.append(Trial(wanted, needs <= budget_bytes, needs, *cost, faults=faults))
         if tried[-1].fits and (best is None or tried[-1].sort_key < best[0].sort_key):
             best = tried[-1], compiled

@@ -1,7 +1,7 @@
-"""Time on the host, roughly: cycles of a CPU for a host operator, from the operations that its PrimFunc says.
+"""Time on the host: estimated cycles of a CPU for a host operator, from the operations that its PrimFunc says.
 
-Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`) and of nothing else; it is never
-added to the NPU's unless requested. What it is worth: docs/time_model.md. Every statement counts once for each time it
+Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`) and of nothing else; of functions
+that C alone defines there is none. What it is worth: docs/time_model.md. Every statement counts once for each time it
 runs; of a branch the dearer side counts, of a loop without a known end one round. What C keeps in registers
 (allocations of a few elements) costs nothing to read or write, and neither do the affine parts of an index, which
 compilers carry from round to round. Costs are the figures of `targets/hosts.toml` only, each with its source there.
@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
 from msgspec import Meta
-from tvm import ir, tirx
+from tvm import ir, relax, tirx
 
 from .extract.program import static_extent
 from .files.schema import from_values
 from .target_data import TargetDataError, read_toml, targets_folder
-from .vocabulary import KERNEL
+from .vocabulary import KERNEL, UNTIMED, is_npu
 
 Cycles = Annotated[float, Meta(ge=0)]
 
@@ -166,6 +166,7 @@ def host_costs(cpu: str = HOST) -> HostCosts:
     return from_values(tables[cpu], HostCosts, f"{path}: {cpu}", TargetDataError)
 
 
+_C_CALLS = frozenset(("tirx.call_extern", "tirx.tvm_call_packed", "tirx.tvm_call_cpacked"))
 _REGISTERS = 16  # elements of an allocation that C keeps in registers
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
@@ -178,22 +179,49 @@ class HostWork:
     cycles: float = 0.0
     operations: float = 0.0  # arithmetic, of any kind
     bytes: float = 0.0  # loaded and stored
+    known: bool = True  # False: some of it is done by C, which is not counted
 
     def __add__(self, other: HostWork) -> HostWork:
-        return HostWork(self.cycles + other.cycles, self.operations + other.operations, self.bytes + other.bytes)
+        known = self.known and other.known
+        return HostWork(self.cycles + other.cycles, self.operations + other.operations, self.bytes + other.bytes, known)
 
     def __mul__(self, times: float) -> HostWork:
-        return HostWork(self.cycles * times, self.operations * times, self.bytes * times)
+        return HostWork(self.cycles * times, self.operations * times, self.bytes * times, self.known)
 
 
 _NOTHING = HostWork()
+
+
+def calls_work(module: Any, name: str, known: dict[Any, HostWork]) -> tuple[float, int]:
+    """Cycles of all calls of the CPU that function `name` of a module makes, once each, and how many of them are not
+    estimated; `known`: by function.
+    """
+    cycles, untimed = 0.0, 0
+
+    def visit(expr: Any) -> None:
+        nonlocal cycles, untimed
+        if not isinstance(expr, ir.Call) or not expr.args or not isinstance(expr.args[0], ir.GlobalVar):
+            return
+        function = module.functions[expr.args[0]]
+        if isinstance(function, tirx.PrimFunc) and not is_npu(function):
+            if function not in known:
+                known[function] = host_work(function)
+            work = known[function]
+            cycles += work.cycles if work.known else 0.0
+            untimed += not work.known
+
+    relax.analysis.post_order_visit(module[name], visit)
+    return cycles, untimed
 
 
 def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
     """One call of a host PrimFunc."""
     counter = _Counter(costs or host_costs())
     work = counter.statement_work(function.body) + HostWork(counter.costs.call)
-    kernel = (function.attrs or {}).get(KERNEL)
+    attributes = function.attrs or {}
+    if UNTIMED in attributes:
+        return replace(work, known=False)
+    kernel = attributes.get(KERNEL)
     if kernel is None:
         return work
     cycles = kernel_cycles(str(kernel["symbol"]), list(kernel["arguments"]), counter.costs.kernels)
@@ -227,7 +255,7 @@ class _Counter:
             return self.value(stmt.value) + self.index(stmt.indices) + self.access_work(stmt.buffer, self.costs.store)
         if isinstance(stmt, tirx.Evaluate | tirx.Bind):
             return self.value(stmt.value)
-        inner = getattr(stmt, "body", None)
+        inner = getattr(stmt, "body", None) or getattr(stmt, "block", None)  # a block of TVM's own functions
         return _NOTHING if inner is None else self.statement_work(inner)
 
     def access_work(self, buffer: Any, cycles: float) -> HostWork:
@@ -247,6 +275,8 @@ class _Counter:
             return self.index(expr.indices) + self.access_work(expr.source, self.costs.load)
         if kind in ("IntImm", "FloatImm", "StringImm", "Var"):
             return _NOTHING
+        if kind == "Call" and str(getattr(expr.op, "name", "")) in _C_CALLS:
+            return HostWork(self.costs.function, known=False)
         parts = sum(map(self.value, _parts(expr)), _NOTHING)
         cycles = self.cost(expr, kind)
         return parts + HostWork(cycles, 1.0 if cycles else 0.0)

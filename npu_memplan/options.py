@@ -201,8 +201,8 @@ class CompileOptions:
         "times that of normal.", choices=("quick", "normal", "max"),
     )  # fmt: skip
     max_ms: float | None = option(
-        None, "--max-ms", GOAL, "The least memory in which the NPU takes at most so long, by the estimate, of the pool "
-        "that feature maps lie in.", words=NUMBER, metavar="MS",
+        None, "--max-ms", GOAL, "The least memory in which the network takes at most so long, by the estimate, of the "
+        "pool that feature maps lie in.", words=NUMBER, metavar="MS",
     )  # fmt: skip
     stripes: bool = option(
         False, "--stripes", GOAL, "Cut NPU operations into stripes of rows where that saves memory, for some cycles; a "
@@ -222,10 +222,6 @@ class CompileOptions:
     reuse_inputs: bool = option(
         True, "--keep-inputs", GOAL, "Do not reuse the bytes of graph inputs.", words=SWITCH, rare=True
     )
-    host_time: bool = option(
-        False, "--host-time", GOAL, "Count host operators in times: their cycles are a rough estimate.", words=SWITCH,
-        rare=True,
-    )  # fmt: skip
     planner: str = option(
         "auto", "--planner", SEARCH, "auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, "
         "linear, or a registered name.", metavar="NAME", rare=True,
@@ -270,6 +266,11 @@ class CompileOptions:
     def has_size(self) -> bool:
         """Whether a size of a pool is known: given, or the board's."""
         return bool(self.pools or self.board)
+
+    @property
+    def cpu_clock_hz(self) -> float:
+        """The CPU's clock as the board says it; 0: unknown."""
+        return load_board(self.board).clock.cpu_hz if self.board else 0.0
 
     @property
     def _has_goal(self) -> bool:
@@ -451,6 +452,7 @@ FORMS: Mapping[str, CliForm] = {one.name: one.metadata["cli"] for one in fields(
 
 # Options that earlier versions of `compile` had, with what takes their place.
 REMOVED = {
+    "--host-time": "operators on the CPU are always counted",
     "--target": "C is what is generated",
     "--seed": "the same input always gives the same plan; plan --seed searches in another order",
     "--strict": "set NPU_MEMPLAN_STRICT=1",

@@ -41,6 +41,8 @@ C_SOURCES = "npu.c_sources"
 """Attribute of host code that calls C functions: texts, each of which defines static functions of its own."""
 ONLY_READ = "npu.only_read"
 """Attribute of the same: buffers, by name, that no function it calls writes."""
+UNTIMED = "npu.untimed"
+"""Attribute of host code that stands for a function of others: what it does says nothing of its time."""
 KERNEL = "npu.kernel"
 """Attribute of host code that C of ours does faster: the `symbol` and the `sources` (as above) of a function that
 computes what the body says, and its `arguments`: buffers by name, "" for none, and int32 or double numbers. It reads

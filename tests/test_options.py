@@ -38,7 +38,6 @@ EVERYTHING = CompileOptions(
     overlaps=False,
     stripes=True,
     prefetch=True,
-    host_time=True,
     incbin=True,
     reuse_inputs=False,
     launch="arm-core-driver",
@@ -64,7 +63,7 @@ def test_every_option_is_described_in_one_line() -> None:
         "--constant-pool rest --resident 65536 --arena-cache-size 65536 --npu-compiler tvm --optimise Size "
         "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --external Smooth=18 --external SOFTMAX "
         "--host-kernels cmsis-nn=elsewhere --objective bytes --effort quick --max-ms 2.5 --stripes "
-        "--stream-input 'image 1' --prefetch --no-overlap --keep-inputs --host-time --planner hill-climb "
+        "--stream-input 'image 1' --prefetch --no-overlap --keep-inputs --planner hill-climb "
         "--time-limit 0.5 --name 'two words' --io int8 --launch arm-core-driver --incbin"
     )
     assert parsed(EVERYTHING.to_cli_args()) == EVERYTHING
@@ -86,7 +85,6 @@ def test_defaults_are_not_printed() -> None:
         time_limit_s=st.none() | st.floats(0, 1e6),
         overlaps=st.booleans(),
         prefetch=st.booleans(),
-        host_time=st.booleans(),
         reuse_inputs=st.booleans(),
         name=st.sampled_from(["", "kws"]),
     )

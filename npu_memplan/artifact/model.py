@@ -47,7 +47,6 @@ from ..problem import (
 from ..problem.json import row_to_json
 from ..problem.model import ProblemError
 from ..problem.validation import validate
-from ..target_data import load_board
 from .timing import HostLayer, Layer, Timing
 
 if TYPE_CHECKING:
@@ -418,12 +417,52 @@ class Artifact:
         return _known_total(row.cycles for row in self.host_layers)
 
     @property
+    def unknown_calls(self) -> int:
+        """Calls on the CPU that nobody can estimate: of C that is not ours, and of our operators that are C alone."""
+        return self.host_operations - len(self.host_layers)
+
+    @property
     def host_clock_hz(self) -> float:
         """The host's clock: the board's, else taken as the NPU's; 0: unknown."""
-        board = load_board(self.target.board) if self.target.board else None
-        if board is not None and board.clock.cpu_hz:
-            return board.clock.cpu_hz
-        return self.timing.clock_hz if self.timing is not None else 0.0
+        return self.target.cpu_clock_hz or (self.timing.clock_hz if self.timing is not None else 0.0)
+
+    @property
+    def npu_milliseconds(self) -> tuple[float, ...]:
+        """Of the NPU's calls, first by the nominal estimate, then under each model of a printed range."""
+        timing, cycles = self.timing, self.estimated_cycles
+        return () if timing is None or not cycles else tuple(timing.each_milliseconds(cycles))
+
+    @property
+    def host_milliseconds(self) -> float | None:
+        """Of the CPU's calls, estimated; None where that or the CPU's clock is unknown."""
+        cycles, clock = self.host_cycles, self.host_clock_hz
+        return 1000 * cycles / clock if cycles is not None and clock else None
+
+    @property
+    def total_milliseconds(self) -> tuple[float, ...]:
+        """Of one inference, as `npu_milliseconds`: NPU and CPU one after the other; empty where nothing is known, or of
+        the CPU's calls only cycles. What a call of the NPU takes by itself (driver, interrupt, caches) is unknown.
+        """
+        host = self.host_milliseconds
+        if host is None:
+            return self.npu_milliseconds if self.host_cycles is None else ()
+        return tuple(host + npu for npu in self.npu_milliseconds) or (host,)
+
+    @property
+    def total_cycles(self) -> int | None:
+        """Of NPU and CPU, of the NPU's clock, or without NPU calls of the CPU's; None where nothing is known."""
+        if self.timing is None or not self.host_cycles:
+            return self.estimated_cycles if self.estimated_cycles is not None else self.host_cycles
+        return (self.estimated_cycles or 0) + round(self.host_cycles * self.timing.clock_hz / self.host_clock_hz)
+
+    @property
+    def vela_milliseconds(self) -> float | None:
+        """Of Vela's own stream, in its own arena, with what Vela leaves to the CPU; None where there is none."""
+        timing = self.timing
+        if timing is None or not timing.vela_stream_bounds:
+            return None
+        host = 1000 * (timing.vela_host_cycles or 0) / self.host_clock_hz
+        return timing.milliseconds(sum(timing.vela_stream_bounds.values())) + host
 
     @property
     def npu_macs(self) -> int | None:

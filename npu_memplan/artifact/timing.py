@@ -3,13 +3,13 @@
 The estimated time of a compiled model: in all, by cause, and by operator of the source model.
 
 Invariant: the layers' cycles add up to the estimate of all NPU calls; everything here was read from the command
-streams that run. Nothing is estimated of the host.
+streams that run. The CPU's rows are estimates of their own, in cycles of the CPU's clock.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class HostLayer:
-    """What one call of the host costs it, roughly (`host_time`); never part of the NPU's cycles."""
+    """What one call of the host costs it by the estimate (`host_time`)."""
 
     operator: int  # its index in the source model; -1: unknown
     name: str
@@ -61,6 +61,7 @@ class Timing:
     clock_hz: float
     bounds: Mapping[str, Count]  # cycles by cause, the most first
     vela_cycles: Count | None = None  # Vela's own estimate of the stream that it made
+    vela_host_cycles: Count | None = None  # what Vela leaves to the CPU takes there, of the CPU's clock
     vela_stream_bounds: Mapping[str, Count] = field(default_factory=dict)  # ours of it, as Vela placed it, by cause
     by_model: Mapping[str, Count] = field(default_factory=dict)  # cycles under each model of a printed range
 
@@ -68,11 +69,9 @@ class Timing:
         """At the NPU's clock."""
         return 1000 * cycles / self.clock_hz
 
-    def range_text(self, cycles: int) -> str:
-        """`0.093 to 0.104 ms`: `cycles`, and those of all models."""
-        from ..ethosu.time import milliseconds_between
-
-        return milliseconds_between((cycles, *self.by_model.values()), self.clock_hz)
+    def each_milliseconds(self, cycles: int) -> Iterator[float]:
+        """Of `cycles`, and of those of all models."""
+        return map(self.milliseconds, (cycles, *self.by_model.values()))
 
     def main_causes(self) -> str:
         """`63 % reading flash, 25 % multiplying`: the largest shares."""
@@ -143,13 +142,10 @@ def _layer_row(index: int, shares: Sequence[Share], name: str, kind: str) -> Lay
     )
 
 
-def layers_csv(
-    layers: Sequence[Layer], peak_macs: int, host: Sequence[HostLayer] = (), clocks: float | None = None
-) -> str:
+def layers_csv(layers: Sequence[Layer], peak_macs: int, host: Sequence[HostLayer] = (), clocks: float = 1.0) -> str:
     """layers.csv: a row an operator, Vela's columns where Vela has them; `peak_macs`: of the NPU in a cycle.
 
-    The host's rows have cycles in a column of their own; in "Op Cycles", and so in the sum, only with `clocks`: cycles
-    of the NPU in one of the host's.
+    "Op Cycles" are of the NPU's clock, `clocks` in one of the host's, which has its own in the last column but one.
     """
     memories = sorted({memory for layer in layers for memory in layer.bytes})
     accessed = {**_VELAS, **{memory: f"{memory} cycles" for memory in memories if memory not in _VELAS}}
@@ -159,7 +155,7 @@ def layers_csv(
         + [f"{memory} bytes" for memory in memories]
         + ["Host Cycles (rough)", "Name"]
     )
-    added = {id(row): round(row.cycles * clocks) if clocks else 0 for row in host}
+    added = {id(row): round(row.cycles * clocks) for row in host}
     cycles = sum(layer.cycles for layer in layers) + sum(added.values()) or 1
     macs = sum(layer.macs for layer in layers) or 1
     rows: list[list[object]] = []

@@ -149,7 +149,13 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
         by_model = printed_cycles([(launch.commands, launch.accelerator) for launch in ran], memory_map)
         timing = replace(timing, by_model=by_model)
     if timing is not None and loaded.vela_cycles:
-        timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_bounds=loaded.vela_stream_bounds)
+        theirs = artifact.host_cycles if loaded.vela_host_cycles is None else loaded.vela_host_cycles
+        timing = replace(
+            timing,
+            vela_cycles=loaded.vela_cycles,
+            vela_stream_bounds=loaded.vela_stream_bounds,
+            vela_host_cycles=theirs,
+        )
     return replace(
         artifact,
         calls=tuple(
@@ -164,8 +170,8 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
 
 
 def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
-    """What each call of the host costs; a library's calls are left out. Functions are named after the kinds of their
-    operators, in the model's order.
+    """What each call of the host costs; calls of which that is unknown are left out. Functions are named after the
+    kinds of their operators, in the model's order.
     """
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
@@ -177,10 +183,10 @@ def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
         found = next((entry for entry in waiting if entry[1].kind.lower() == kind), None)
         if found is not None:
             waiting.remove(found)
-        if call.function.startswith(BY_LIBRARY):
-            continue
         index, name, kind = (-1, "", kind.upper()) if found is None else (found[0], found[1].name, found[1].kind)
         work = host_work(functions[call.function])
+        if not work.known:
+            continue
         numbers = round(work.cycles), round(work.operations), round(work.bytes)
         rows.append(HostLayer(index, name, kind, call.function, *numbers))
     return tuple(rows)

@@ -294,10 +294,15 @@ def parse_options(arguments: Sequence[str]) -> CompileOptions:
 
 def _times(artifact: Artifact) -> dict[str, Any]:
     """Milliseconds by the estimate, and of Vela's stream: its own figure, and ours of it."""
-    timing, cycles, host = artifact.timing, artifact.estimated_cycles, artifact.host_cycles
+    timing = artifact.timing
+    total, npu = artifact.total_milliseconds, artifact.npu_milliseconds
     return {
-        "estimated_ms": None if timing is None or cycles is None else timing.milliseconds(cycles),
-        "host_ms": 1000 * host / artifact.host_clock_hz if host is not None and artifact.host_clock_hz else None,
+        "total_ms": total[0] if total else None,
+        "total_ms_most": max(total) if total else None,
+        "estimated_ms": npu[0] if npu else None,
+        "host_ms": artifact.host_milliseconds,
+        "unknown_calls": artifact.unknown_calls,
+        "vela_total_ms": artifact.vela_milliseconds,
         "vela_estimated_cycles": None if timing is None else timing.vela_cycles,
         "vela_stream_cycles": None if timing is None else sum(timing.vela_stream_bounds.values()) or None,
     }

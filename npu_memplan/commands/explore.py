@@ -22,7 +22,7 @@ from ..files.folders import check_place, staged_directory
 from ..options import CompileOptions, options_from
 from ..process.incidents import gather_incidents
 from ..request import request
-from ..sizes import count_text, parse_size
+from ..sizes import count_text, parse_size, percent_text
 
 if TYPE_CHECKING:
     from ..cache import ProgramCache
@@ -75,7 +75,8 @@ def command(
     click.echo(_verdict(front))
     default = () if front.default is None else (replace(front.default, backend=f"default: {front.default.backend}"),)
     for point in (*front.points, *front.vela, *default) if verbosity > Verbosity.QUIET else ():
-        gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its port" if point.bound_cycles else ""
+        gap = "" if point.over_port is None else f", NPU {100 * point.over_port:.0f} % over its port"
+        gap += f", CPU {percent_text(point.host_cycles, point.cycles)}" if point.host_cycles else ""
         click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}")
     if not run_too:
         click.echo("results not checked: --run compiles every point and compares it with the model's reference")
@@ -123,10 +124,10 @@ def _verdict(front: ParetoFront) -> str:
     """The least and the fastest."""
     least, fastest = front.points[0], front.points[-1]
     if len(front.points) == 1:
-        return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_time_range(least)} (NPU, estimated); 1 point"
+        return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_time_range(least)} (estimated); 1 point"
     return (
         f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_time_range(least)} to {fastest.bytes:,} bytes "
-        f"in {_time_range(fastest)} (NPU, estimated); {count_text(len(front.points), 'point')}"
+        f"in {_time_range(fastest)} (estimated); {count_text(len(front.points), 'point')}"
     )
 
 

@@ -194,7 +194,7 @@ def _rows(table: Table) -> list[str]:
     from ..sweep import Outcome
     from ..text_table import align_rows
 
-    rows: list[tuple[str, ...]] = [("network", "target", "SRAM", "flash", "NPU ms", "host calls", "results")]
+    rows: list[tuple[str, ...]] = [("network", "target", "SRAM", "flash", "ms", "host calls", "results")]
     shown = [row for row in table.rows if row.result.outcome in (Outcome.FITS, Outcome.NO_ROOM)]
     for row in shown[:_TABLE]:
         figures = (row.sram_bytes, row.flash_bytes, row.milliseconds, row.result.host_operations if row.fits else None)
@@ -251,5 +251,5 @@ def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
         sizes = (f"{c.sram_bytes:,}", f"{c.flash_bytes:,}", time, f"{c.host_operations:,}")
         rows.append((*sizes, c.target))
     more = f", {len(found) - _CHEAPEST:,} more" if len(found) > _CHEAPEST else ""
-    head = f"the cheapest targets that fit all networks{within} (the NPU's time, estimated){more}:"
+    head = f"the cheapest targets that fit all networks{within} (time of an inference, estimated){more}:"
     return [head, *("  " + row for row in align_rows(rows, right={0, 1, 2, 3}))]

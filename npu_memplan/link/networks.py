@@ -252,7 +252,7 @@ def _npu_cycles(network: Network) -> int:
     if isinstance(network, Given):
         return network.artifact.estimated_cycles or 0
     memory_map = network.extracted.loaded.request.options.memory_map()
-    return 0 if memory_map is None else Ranking(memory_map)(network)[0]
+    return 0 if memory_map is None else Ranking(memory_map).npu_cycles(network)
 
 
 def _clock_hz(network: Network) -> float:

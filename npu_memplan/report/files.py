@@ -229,11 +229,11 @@ def record_artifact(artifact: Artifact, folder: Path) -> Artifact:
 
 
 def _layers_csv(artifact: Artifact) -> str:
-    """The text of layers.csv; the host counts in its sums where requested."""
+    """The text of layers.csv."""
     npu, timing, host_hz = artifact.target.accelerator, artifact.timing, artifact.host_clock_hz
     clocks = timing.clock_hz / host_hz if timing and host_hz else 1.0
     peak = 1 if npu == NO_NPU else accelerator(npu).macs
-    return layers_csv(artifact.layers, peak, artifact.host_layers, clocks if artifact.target.host_time else None)
+    return layers_csv(artifact.layers, peak, artifact.host_layers, clocks)
 
 
 def _check_fit(artifact: Artifact) -> None:

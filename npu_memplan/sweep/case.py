@@ -220,7 +220,7 @@ class Result:
     clock_hz: float = 0
     npu_operations: Count = 0
     host_operations: Count = 0
-    host_cycles: Count | None = None  # theirs, roughly, of the host's clock; in no sum
+    host_cycles: Count | None = None  # theirs, of the host's clock
     host_clock_hz: float = 0
     plan: str = ""  # "optimal" or "feasible"
     operators: Mapping[str, Count] = field(default_factory=dict)  # how many are exact, within a step, unproven

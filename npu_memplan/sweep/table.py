@@ -83,13 +83,21 @@ class TableRow:
 
     @property
     def milliseconds(self) -> float | None:
-        """The NPU's, estimated; None where it has nothing to do."""
-        return _npu_milliseconds(self.result.cycles, self.result.clock_hz)
+        """Of one inference, NPU and CPU, estimated; None where it, or the CPU's clock, is unknown."""
+        npu, host = self.npu_milliseconds, self.host_milliseconds
+        if self.result.host_cycles is not None and host is None:
+            return None
+        return None if npu is None and host is None else round((npu or 0.0) + (host or 0.0), 6)
+
+    @property
+    def npu_milliseconds(self) -> float | None:
+        """The NPU's; None where it has nothing to do."""
+        return _milliseconds(self.result.cycles, self.result.clock_hz)
 
     @property
     def host_milliseconds(self) -> float | None:
-        """The host's, roughly; in no sum and no question, as for `compile`. None: no calls, or an unknown clock."""
-        return _npu_milliseconds(self.result.host_cycles, self.result.host_clock_hz)
+        """The CPU's; None: no calls, or an unknown clock."""
+        return _milliseconds(self.result.host_cycles, self.result.host_clock_hz)
 
     @property
     def inexact_operators(self) -> int:
@@ -137,9 +145,10 @@ class TableRow:
             "ram_bytes": self.ram_bytes,
             "flash_bytes": self.flash_bytes,
             "vela_ram_bytes": result.vela_bytes or None,
-            "npu_ms": self.milliseconds,
-            "npu_ms_most": _npu_milliseconds(result.most_cycles, result.clock_hz),
-            "host_ms_rough": self.host_milliseconds,
+            "total_ms": self.milliseconds,
+            "npu_ms": self.npu_milliseconds,
+            "npu_ms_most": _milliseconds(result.most_cycles, result.clock_hz),
+            "host_ms": self.host_milliseconds,
             "npu_cycles": result.cycles,
             "npu_operations": result.npu_operations if self.fits else None,
             "host_operations": result.host_operations if self.fits else None,
@@ -155,7 +164,7 @@ class TableRow:
         }
 
 
-def _npu_milliseconds(cycles: int | None, clock_hz: float) -> float | None:
+def _milliseconds(cycles: int | None, clock_hz: float) -> float | None:
     return round(1000 * cycles / clock_hz, 6) if cycles is not None and clock_hz else None
 
 
@@ -224,7 +233,7 @@ class FittingTarget:
     ram_bytes: int
     flash_bytes: int
     milliseconds: float | None  # None: of one network at least nothing is known
-    host_operations: int  # the most of any network; their time is in no sum
+    host_operations: int  # the most of any network
 
 
 def cheapest_targets(table: Table, deadline_ms: float | None = None) -> list[FittingTarget]:

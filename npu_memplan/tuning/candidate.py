@@ -251,9 +251,9 @@ def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int,
 
 def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> tuple[int, ...]:
     """All at once: to make the stream takes longer than its time under three models."""
-    streams = _streams(plain, moved, fast, ranking)
+    streams, host = _streams(plain, moved, fast, ranking), ranking.host_cycles(plain.extracted.loaded)
     found = by_model(streams, ranking.memory_map, resource_uses=lambda npu: ranking.demand_cache(npu).resource_uses)
-    return tuple(found.values())
+    return tuple(cycles + host for cycles in found.values())
 
 
 def _streams(
@@ -307,6 +307,7 @@ class PrefetchCandidate:
     ) -> None:
         self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
         self._allocated: dict[tuple[Copies, int | None, int], tuple[Planned, Copies] | int] = {}
+        self.host_cycles = rank.host_cycles(plain.extracted.loaded)
         self._timed_calls = self._time_calls(rank.memory_map.assumptions)
         self._goals = [FEWEST_CYCLES] * len(self._timed_calls)
         self._searches = self._start_searches(FreeCapacity, limit)
@@ -337,8 +338,8 @@ class PrefetchCandidate:
 
     @property
     def optimistic_cycles(self) -> int:
-        """Optimistic cycles of the calls whose constants may be prefetched: before copies are allocated."""
-        return sum(search.best.cycles for search in self._searches)
+        """Optimistic cycles of the calls whose constants may be prefetched, before copies have places, and the rest."""
+        return self.host_cycles + sum(search.best.cycles for search in self._searches)
 
     @property
     def least_cycles(self) -> int:
@@ -346,7 +347,7 @@ class PrefetchCandidate:
         holds for them in slices as well.
         """
         clocks = [(timed, sum(constant.size_bytes for constant in timed.constants)) for _, timed in self._timed_calls]
-        return sum(
+        return self.host_cycles + sum(
             round(max(least_work(timed)[0], port_cycles(size_bytes, timed.program.accelerator, timed.memory_map)))
             for timed, size_bytes in clocks
         )
@@ -357,6 +358,7 @@ class PrefetchCandidate:
         and what the largest operation takes, during which copies for others may be made.
         """
         room = sum(search.best.cycles for search in self._start_searches(FreeCapacity, self._limit + _ENDLESS))
+        room += self.host_cycles
         steps = (timed.step(index) for _, timed in self._timed_calls for index in range(len(timed)))
         largest = max((unit_cycles(step.fast) for step in steps), default=0.0)
         return (max(0, self.optimistic_cycles - room) + largest) / max(1, self.optimistic_cycles)

@@ -24,7 +24,7 @@ from ..planners import PlanningError
 from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
 from .candidate import ProgramCandidate, cycles_by_model
-from .ranking import ENDLESS, ModelCache, Ranking, beside_vela, port_bound, without_limits
+from .ranking import ENDLESS, ModelCache, Ranking, beside_vela, npu_calls, port_bound, without_limits
 from .selection import select_fastest
 from .smallest import smallest
 from .weight_prefetch import is_ended
@@ -197,7 +197,9 @@ def tune_within_vela(
             best = select_fastest(sized, memory_map, models.lower, slack, extract, always_stripes=False)
         except PlanningError:
             return None
-        return _take_fewest_bytes(best, _stream_cycles(models, options), slack, rank) if rank(best)[0] else None
+        if not any(npu_calls(best.extracted.program)):
+            return None
+        return _take_fewest_bytes(best, _stream_cycles(models, options, rank), slack, rank)
 
     best = select_within(limits)
     if best is not None and rank(best)[1] > sum(theirs.values()):
@@ -230,10 +232,10 @@ def _velas_bytes(
     return {}
 
 
-def _stream_cycles(models: ModelCache, options: CompileOptions) -> Sequence[int]:
+def _stream_cycles(models: ModelCache, options: CompileOptions, rank: Ranking) -> Sequence[int]:
     """Vela's, where they can be compared; nothing where it refuses the model."""
     try:
-        return models.lower(replace(options, npu_compiler="vela")).comparable_cycles
+        return rank.vela_cycles(models.lower(replace(options, npu_compiler="vela")))
     except RefusalError:
         return ()
 

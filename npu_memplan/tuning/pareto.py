@@ -37,8 +37,14 @@ class ParetoPoint:
     milliseconds: float
     most_milliseconds: float  # under the slowest model of shared memories
     backend: str
-    bound_cycles: int  # of its operations, in this memory
+    bound_cycles: int  # of the NPU's operations, in this memory
+    host_cycles: int  # of the CPU's calls, of the NPU's clock; part of `cycles`
     flags: str  # of `npu-memplan compile`; empty: Vela's own placement of its own stream
+
+    @property
+    def over_port(self) -> float | None:
+        """By which part the NPU takes longer than its bound; None where there is none."""
+        return (self.cycles - self.host_cycles) / self.bound_cycles - 1 if self.bound_cycles else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +84,16 @@ def explore(
     clock = memory_map.clock_hz
 
     limit_search = LimitSearch(options, memory_map, load)
-    vela = []
+    vela, rank = [], Ranking(memory_map)
     for optimise in ("Performance", "Size"):
         report_progress(f"Vela's own points, {optimise}", 0, 0)
         made = limit_search.lower(replace(options, npu_compiler="vela", optimise=optimise))
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
-            most = max(cycles, *made.vela_stream_cycles)
+            host = rank.host_cycles(made)
+            most, cycles = max(cycles, *made.vela_stream_cycles) + host, cycles + host
             times = 1000 * cycles / clock, 1000 * most / clock
-            vela.append(ParetoPoint(used, used, cycles, *times, f"Vela, {optimise}", 0, ""))
+            vela.append(ParetoPoint(used, used, cycles, *times, f"Vela, {optimise}", 0, host, ""))
     shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()
     sizes = sorted(limits) or sorted(shares | {point.bytes for point in vela})
     if not sizes:
@@ -124,7 +131,8 @@ def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap)
     cycles, most = rank(planned)[0], max(Ranking(one)(planned)[0] for one in maps)
     times = 1000 * cycles / memory_map.clock_hz, 1000 * most / memory_map.clock_hz
     flags = " ".join(loaded.request.options.to_cli_args())
-    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, port_bound(planned, memory_map), flags)
+    bounds = port_bound(planned, memory_map), rank.host_cycles(loaded)
+    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, *bounds, flags)
 
 
 def _undominated_points(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:

@@ -1,5 +1,7 @@
 """What programs are compared by: where their buffers lie under a plan, their estimated cycles, then their bytes.
 
+Cycles are those of the NPU's clock, of the NPU and of the CPU's calls together.
+
 Invariant: what is estimated is the stream that `codegen` would print for the same plan. The stream and the cycles of a
 program are worked out once, however often it is compared, as is what a kernel needs for all programs. A bound is never
 an estimate. Nothing that is read or lowered follows from the size of a pool, so one reading serves every limit.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import verify
 from ..errors import RefusalError
@@ -21,6 +23,7 @@ from ..ethosu.schedule.constants import constant_blocks, in_place
 from ..ethosu.schedule.prefetch.timed_program import DemandCache, port_cycles
 from ..ethosu.stream.decode import Command
 from ..ethosu.time import Assumptions, MemoryMap, ResourceUseCache, timeline
+from ..host_time import HostWork, calls_work
 from ..options import CompileOptions
 from ..problem import Plan, Problem
 from ..request import Loaded
@@ -101,11 +104,12 @@ class Ranking:
     _known: dict[Planned, Rank] = field(default_factory=dict)
     _streams: dict[Planned, Streams] = field(default_factory=dict)
     _demand_caches: dict[tuple[str, str], DemandCache] = field(default_factory=dict)
+    _host_work: dict[Any, HostWork] = field(default_factory=dict)  # by function
 
     def __call__(self, planned: Planned) -> Rank:
         """Cycles, then bytes."""
         if planned not in self._known:
-            cycles = 0
+            cycles = self.host_cycles(planned.extracted.loaded)
             for call, commands in self.streams(planned):
                 accelerator = call.program.accelerator
                 known = self.demand_cache(accelerator).resource_uses
@@ -126,7 +130,28 @@ class Ranking:
     def with_assumptions(self, assumptions: Assumptions) -> Ranking:
         """By cycles under another model of time."""
         memory_map = replace(self.memory_map, assumptions=assumptions)
-        return Ranking(memory_map, _streams=self._streams, _demand_caches=self._demand_caches)
+        return replace(self, memory_map=memory_map, _known={})
+
+    def host_cycles(self, loaded: Loaded) -> int:
+        """What the CPU's calls take, of the NPU's clock; calls that nobody can estimate count nothing."""
+        clock = loaded.request.options.cpu_clock_hz or self.memory_map.clock_hz
+        cycles, _ = calls_work(loaded.module, loaded.request.function, self._host_work)
+        return round(cycles * self.memory_map.clock_hz / clock)
+
+    def untimed_calls(self, loaded: Loaded) -> int:
+        """Calls of the CPU that nobody can estimate."""
+        return calls_work(loaded.module, loaded.request.function, self._host_work)[1]
+
+    def npu_cycles(self, planned: Planned) -> int:
+        """What the NPU's calls take."""
+        return self(planned)[0] - self.host_cycles(planned.extracted.loaded)
+
+    def vela_cycles(self, loaded: Loaded) -> tuple[int, ...]:
+        """Of a program that Vela made, its own stream in its own arena with the CPU's calls, under each model; empty
+        where that cannot be compared.
+        """
+        host = self.host_cycles(loaded) if loaded.comparable_cycles else 0
+        return tuple(cycles + host for cycles in loaded.comparable_cycles)
 
     def note(self, planned: Planned, rank: Rank) -> None:
         """Remember what is known of a program."""
@@ -208,5 +233,6 @@ def beside_vela(planned: Planned, models: ModelCache) -> Planned:
         vela_arena_bytes=vela.vela_arena_bytes,
         vela_cycles=vela.vela_cycles,
         vela_stream_bounds=vela.vela_stream_bounds,
+        vela_host_cycles=round(calls_work(vela.module, vela.request.function, {})[0]),
     )
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

@@ -25,7 +25,6 @@ from ..problem import BufferKind, Placement, Plan, PlanStatus, Problem
 from ..process.incidents import Attempts
 from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
-from ..vocabulary import is_npu
 from .candidate import (
     BUDGETS,
     PrefetchCandidate,
@@ -126,7 +125,7 @@ def select_fastest(
         requested = replace(options, npu_compiler="vela", stripes=False)
         with attempts.attempt_by(VELA):
             loaded = _with_backend(load(requested), VELA)
-            theirs = loaded.comparable_cycles
+            theirs = rank.vela_cycles(loaded)
             lifted = _with_original(_plan_lifted(extract(loaded)), rank)
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
@@ -135,7 +134,7 @@ def select_fastest(
             if searched is not None and searched.cycles[0] <= least:
                 return _make_explained(_finish_search(searched, slack, rank), rank, options, bool(theirs))
     if options.npu_compiler != "vela":
-        most = _on_host(lifted[0].extracted) if lifted else None
+        most = (rank.untimed_calls(lifted[0].extracted.loaded), rank(lifted[0])[0]) if lifted else None
         with attempts.attempt_by(OURS):
             native = replace(options, npu_compiler="tvm", stripes=False)
 
@@ -163,11 +162,6 @@ def _for_options(planned: Planned, options: CompileOptions) -> Planned:
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))
 
 
-def _on_host(extracted: Extracted) -> int:
-    """Calls that the NPU does not make, whose time no sum counts."""
-    return sum(not is_npu(call.primfunc) for call in extracted.program.calls)
-
-
 def _with_backend(loaded: Loaded, backend: str) -> Loaded:
     return replace(loaded, backend=backend)
 
@@ -188,7 +182,9 @@ def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
     """And before it its compiler's own plan, where the stream takes fewer cycles there under some model: operations
     may depend on each other less, and set fewer registers.
     """
-    theirs = lifted.extracted.loaded.vela_stream_cycles
+    loaded = lifted.extracted.loaded
+    host = rank.host_cycles(loaded)
+    theirs = [cycles + host for cycles in loaded.vela_stream_cycles]
     ours = cycles_by_model(ProgramCandidate(lifted, rank(lifted)), rank)
     original = original_plan(lifted) if any(map(gt, ours, theirs)) else None
     return [lifted] if original is None else [original, lifted]
@@ -198,12 +194,12 @@ def _plan_native(
     load: Callable[[CompileOptions], Extracted],
     options: CompileOptions,
     rank: Ranking,
-    most_on_host: int | None,
+    most: tuple[int, int] | None,
     always_stripes: bool,
     budget: SearchBudget,
 ) -> Iterator[Planned]:
     """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
-    where it leaves more calls to the host than `most_on_host`.
+    where it leaves more calls that nobody can estimate to the CPU, or others that take more cycles, than `most`.
 
     It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower: the
     operators that it takes are the same.
@@ -211,7 +207,7 @@ def _plan_native(
     found: list[Planned] = []
     missed: PlanningError | None = None
     nodes = _NODES if options.time_limit_s is None else None
-    for made in _lower_native(load, options, rank, most_on_host, always_stripes, budget, found):
+    for made in _lower_native(load, options, rank, most, always_stripes, budget, found):
         if found and is_ended():
             break
         try:
@@ -229,7 +225,7 @@ def _lower_native(
     load: Callable[[CompileOptions], Extracted],
     options: CompileOptions,
     rank: Ranking,
-    most_on_host: int | None,
+    most: tuple[int, int] | None,
     always_stripes: bool,
     budget: SearchBudget,
     found: Sequence[Planned],
@@ -248,7 +244,7 @@ def _lower_native(
 
     for requested in (options, replace(options, objective="bytes", max_ms=None)):
         made = load(requested)
-        if most_on_host is not None and _on_host(made) > most_on_host:
+        if most and (rank.untimed_calls(made.loaded) > most[0] or rank.host_cycles(made.loaded) > most[1]):
             break
         made = _reorder_programs(made, memory_map)
         if forms and _size(forms[0]) == _size(made):
@@ -361,4 +357,6 @@ def _lifts(one: ProgramCandidate | PrefetchCandidate) -> bool:
 
 def _figures(one: ProgramCandidate, rank: Ranking) -> str:
     """Nominal cycles, and bytes."""
-    return f"{cycles_by_model(one, rank)[0]:,} cycles in {one.rank[1]:,} bytes"
+    host = rank.host_cycles(one.plain.extracted.loaded)
+    on_cpu = f" ({host:,} on the CPU)" if host else ""
+    return f"{cycles_by_model(one, rank)[0]:,} cycles{on_cpu} in {one.rank[1]:,} bytes"

@@ -1,7 +1,7 @@
 """The program with the fewest bytes of all that can be made: of `--objective bytes`, and where no other fits.
 
 Invariant: the program taken is verified; the error where it does not fit says what it needs. Programs of equally many
-bytes are compared by their calls on the host, then by their cycles.
+bytes are compared by their cycles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ..problem import Plan, PlanStatus
 from ..process.incidents import Attempts, report_phase
 from ..request import Loaded
 from ..stages import Extracted, Planned
-from ..vocabulary import is_npu
 from .cascades import STRIPES
 from .ranking import ModelCache, Ranking, beside_vela
 from .selection import OURS, SMALL, VELA
@@ -54,7 +53,7 @@ def smallest(options: CompileOptions, models: ModelCache, extract: Callable[[Loa
     memory_map = options.memory_map()
     assert memory_map is not None
     rank = Ranking(memory_map)
-    ordered = sorted(found, key=lambda planned: (rank(planned)[1], _host_calls(planned), rank(planned)[0]))
+    ordered = sorted(found, key=lambda planned: rank(planned)[::-1])
     best = next(planned for planned in ordered if all(_may_win(planned, other) for other in ordered))
     verify.check_own(best.extracted.problem, best.plan)
     loaded = best.extracted.loaded
@@ -114,7 +113,3 @@ def _may_win(planned: Planned, other: Planned) -> bool:
     if planned.extracted.loaded.backend != HOST or other is planned:
         return True
     return all(own.used_bytes <= its.used_bytes for own, its in zip(planned.plan.usage, other.plan.usage, strict=True))
-
-
-def _host_calls(planned: Planned) -> int:
-    return sum(not is_npu(call.primfunc) for call in planned.extracted.program.calls)

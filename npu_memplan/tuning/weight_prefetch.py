@@ -155,7 +155,7 @@ class _Incumbent:
 
     def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking, reference: Sequence[int]) -> None:
         self.candidates, self._ranking = list(candidates), rank
-        theirs = reference or candidates[0].plain.extracted.loaded.comparable_cycles
+        theirs = reference or rank.vela_cycles(candidates[0].plain.extracted.loaded)
         self.reference = tuple(theirs) or cycles_by_model(candidates[0], rank)
         self._ratios: dict[int, float] = {}  # by candidate, which all live as long
         self.best = min(candidates, key=self.key)
@@ -203,7 +203,7 @@ def _search_copies(forms: _Forms, incumbent: _Incumbent, budget: SearchBudget) -
         for candidate in searched:
             if not is_ended():
                 candidate.search(work)
-    best = [one for one in sorted(searched, key=_optimistic_cycles)[:count] if one.optimistic_cycles]
+    best = [one for one in sorted(searched, key=_optimistic_cycles)[:count] if one.optimistic_cycles > one.host_cycles]
     found = [one.under_all(incumbent.reference) for one in best]
     for candidate in found:
         if not is_ended():

@@ -71,7 +71,7 @@ def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Plann
     problem, plan = planned.extracted.problem, planned.plan
     kept = {b.name: b for b in problem.buffers if b.kind is BufferKind.RESIDENT}
     if not kept:
-        return planned, b"", rank(planned)[0]
+        return planned, b"", rank.npu_cycles(planned)
     own = tuple(pool.name for pool in problem.pools)
     (home,) = {place.pool for place in plan.placements if place.buffer in kept}
     between = [Pool(_UNUSED)] * (REGION - 1 - len(own))  # base pointer 2, where it is the arena's again
@@ -94,7 +94,7 @@ def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Plann
     best = found[0] if rank(found[0])[0] <= rank(found[1])[0] else found[1]
     verify.check_own(problem, best.plan)
     held, _ = pools_of(problem, best.plan, extracted.program)
-    return best, held[-1].image().tobytes(), rank(best)[0]
+    return best, held[-1].image().tobytes(), rank.npu_cycles(best)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from ..models.vela_file import rebuild_file
 from ..request import Request
 from ..vela.cross_call import with_cross_call_tensors
 from ..vela.lift import arguments, lift_program
-from ..vocabulary import OPERATORS, TFLITE_RESHAPING, is_npu
+from ..vocabulary import OPERATORS, TFLITE_RESHAPING, UNTIMED, is_npu
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -308,4 +308,4 @@ def _touching(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
             for source in sources:
                 value = value + cast(first_of(source), "int32")
             function.store(target, cast(value, dtype), *[int_constant(0)] * len(target.shape))
-    return function.finish([*sources, *targets], "cpu")
+    return function.finish([*sources, *targets], "cpu").with_attr(UNTIMED, 1)

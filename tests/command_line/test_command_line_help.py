@@ -144,7 +144,9 @@ def test_verbosity(tmp_path: Path) -> None:
     """Quiet: the verdict. Usual: nothing on stderr, which is no terminal here. Verbose: the phases, with seconds."""
     compile_ = ("compile", DIGITS, "-o", tmp_path / "d", "--force", "--accelerator", "none", "--pool", "sram=32KiB")
     _, quiet, said = invoke(*compile_, "--quiet")
-    assert re.fullmatch(r"digits: fits; sram [\d,]+ of 32,768 bytes, optimal; 10 host calls, .*\n", quiet)
+    assert re.fullmatch(
+        r"digits: fits; sram [\d,]+ of 32,768 bytes, optimal; CPU about [\d,]+ cycles \(estimated\), 10 calls\n", quiet
+    )
     assert said == ""
     _, usual, said = invoke(*compile_)
     assert usual.startswith(quiet)

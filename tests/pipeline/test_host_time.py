@@ -1,4 +1,4 @@
-"""The rough estimate of the host: counted by hand, held to executed instructions, and kept out of the NPU's sums."""
+"""The estimate of the host: counted by hand, held to executed instructions, and part of every sum."""
 
 from __future__ import annotations
 
@@ -62,12 +62,9 @@ def test_an_unknown_host_is_an_error() -> None:
         host_costs("z80")
 
 
-@pytest.mark.parametrize("counted", [False, True])
-def test_sums_have_the_host_only_when_asked(
-    counted: bool, cli: Any, shared_model: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_sums_have_the_host(cli: Any, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     model = shared_model("keyword_scrambled_8bit")
-    made = cli("compile", model, *(["--host-time"] if counted else []), "--json", "-o", tmp_path / "out")
+    made = cli("compile", model, "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     document, artifact = json.loads(made.out), Artifact.load(tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
@@ -78,13 +75,37 @@ def test_sums_have_the_host_only_when_asked(
     cycles = sum(int(row["Host Cycles (rough)"]) for row in host)
     assert cycles == document["host_cycles"] == artifact.host_cycles
     npu = document["estimated_cycles"]
-    assert sum(int(row["Op Cycles"]) for row in rows) == npu + (cycles if counted else 0)
+    assert sum(int(row["Op Cycles"]) for row in rows) == npu + cycles == artifact.total_cycles
     assert sum(float(row["Network% (cycles)"]) for row in rows) == pytest.approx(100, abs=0.2)
     text = " ".join((tmp_path / "out" / "memory.txt").read_text().split())
-    assert f"host: roughly {cycles:,} cycles (" in text
-    said = f"{1000 * (npu + cycles) / 500e6:.3f} ms with the NPU, the host at 500 MHz"
-    assert (said in text) is counted
-    assert ("no other figure counts them (--host-time)" in text) is not counted
+    milliseconds = (1000 * npu / 500e6, 1000 * cycles / 500e6)
+    assert document["estimated_ms"] == pytest.approx(milliseconds[0])
+    assert document["host_ms"] == pytest.approx(milliseconds[1])
+    assert document["total_ms"] == pytest.approx(sum(milliseconds))
+    assert milliseconds[1] < document["vela_total_ms"]
+    assert f"CPU: about {cycles:,} cycles (" in text
+    assert f"; {milliseconds[1]:.3f} ms at 500 MHz; with the NPU {sum(milliseconds):.3f}" in text
+    share = 100 * milliseconds[0] / sum(milliseconds)
+    assert f" (estimated): NPU {share:.1f} %, CPU {100 - share:.1f} % ({len(host)} calls)" in text
+
+
+@T.prim_func(s_tir=True)
+def foreign(a: T.Buffer((8,), "int8"), out: T.Buffer((8,), "int8")):
+    T.evaluate(T.call_extern("void", "theirs", T.address_of(a[0]), T.address_of(out[0])))
+
+
+@T.prim_func(s_tir=True)
+def in_blocks(a: T.Buffer((8,), "float32"), out: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("doubled"):
+            place = T.axis.spatial(8, i)
+            out[place] = a[place] * T.float32(2)
+
+
+def test_what_c_alone_does_is_not_known_and_what_tvm_lowered_is() -> None:
+    c = host_costs()
+    assert not host_work(foreign).known
+    assert host_work(in_blocks) == HostWork(8 * (c.load + c.float + c.store + c.loop) + c.call, 8, 8 * 8)
 
 
 @pytest.mark.slow

@@ -83,8 +83,10 @@ def test_figures_of_a_row(table: Table) -> None:
     assert (no.fits, no.sram_bytes, no.ram_bytes, no.milliseconds, no.exactness) == (False, 9000, None, None, "")
     assert rows["a", HOST].milliseconds is None
     assert fits.host_milliseconds is None
-    rough = replace(fits, result=result(1, 100, host_cycles=5_000_000, host_clock_hz=2.5e8))
-    assert (rough.host_milliseconds, rough.milliseconds) == (20.0, 0.0002), "in no sum"
+    both = replace(fits, result=result(1, 100, host_cycles=5_000_000, host_clock_hz=2.5e8))
+    assert (both.host_milliseconds, both.npu_milliseconds, both.milliseconds) == (20.0, 0.0002, 20.0002)
+    unknown = replace(fits, result=result(1, 100, host_cycles=5_000_000))
+    assert (unknown.host_milliseconds, unknown.milliseconds) == (None, None)
     both = replace(fits, result=result(1, 1, pools={"sram": 5, "dram": 7}))
     assert (both.sram_bytes, both.ram_bytes) == (5, 12)
 

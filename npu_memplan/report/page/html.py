@@ -24,7 +24,7 @@ from ...problem import BufferKind
 from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_on, layer_colour
 from ..facts.memory import PoolView, memory_view, on_purpose
 from ..facts.npu_work import call_estimates, describe_operations, multiplier_use, npu_labels
-from ..text.compile_result import host_calls
+from ..text.compile_result import shares_text
 from .tables import Page, asset_text
 
 CAUSE_COLOURS = {  # of what bounds an operation
@@ -42,7 +42,7 @@ _COLUMNS = ("lane", "start", "cycles", "cause", "point", "title")
 def time_data(artifact: Artifact, directory: Path | None, labels: Callable[[str], int]) -> dict[str, Any] | None:
     """`ends`: the cycle at which each point is over; `slices` in columns; None where a stream is not known.
 
-    The host's calls are as long as their rough estimate says, spread evenly over their points; 0 where there is none.
+    The host's calls are as long as their estimate says, spread evenly over their points; 0 where there is none.
     """
     times = dict(zip(*_by_function(artifact, directory), strict=True))
     if not times or any(call.macs is not None and call.function not in times for call in artifact.calls):
@@ -106,7 +106,7 @@ def _launch_slices(
 
 
 def _host_cycles(artifact: Artifact, call: Call) -> int:
-    """Of the NPU's clock, roughly."""
+    """Of the NPU's clock."""
     clock, host = artifact.timing.clock_hz if artifact.timing else 0.0, artifact.host_clock_hz
     cycles = sum(row.cycles for row in artifact.host_layers if row.function == call.function)
     return round(cycles * clock / host) if clock and host else 0
@@ -265,12 +265,9 @@ def _layer_labels(artifact: Artifact) -> list[str]:
 
 
 def _fit_facts(artifact: Artifact) -> dict[str, Any]:
-    """What the first card says: whether it fits what it was compiled for, and how long the NPU takes."""
-    fit = fit_of(artifact)
-    milliseconds, most = None, None
-    if artifact.timing is not None and artifact.estimated_cycles:
-        every = (artifact.estimated_cycles, *artifact.timing.by_model.values())
-        milliseconds, most = (artifact.timing.milliseconds(cycles) for cycles in (every[0], max(every)))
+    """What the first card says: whether it fits what it was compiled for, and how long an inference takes."""
+    fit, every = fit_of(artifact), artifact.total_milliseconds
+    milliseconds, most = (every[0], max(every)) if every else (None, None)
     if fit is not None:
         rows = [(use.memory.name, use.used_bytes, use.memory.size_bytes) for use in fit.uses]
         where, fits = fit.board.name, fit.shortest_memory is None
@@ -284,7 +281,7 @@ def _fit_facts(artifact: Artifact) -> dict[str, Any]:
         "rows": rows,
         "ms": milliseconds,
         "most_ms": most,
-        "host": host_calls(artifact),
+        "host": shares_text(artifact),
     }
 
 

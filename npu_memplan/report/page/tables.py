@@ -138,14 +138,14 @@ def front_page(front: ParetoFront) -> str:
     ]
     rows = [
         (name, p.bytes, p.bytes / 1024, p.cycles, p.milliseconds, p.most_milliseconds,
-         100 * (p.cycles / p.bound_cycles - 1) if p.bound_cycles else None, p.backend, p.flags)
+         None if p.over_port is None else 100 * p.over_port, p.backend, p.flags)
         for _, name, p in named
     ]  # fmt: skip
     line = [(p.bytes, p.cycles) for p in front.points]
     return tables_page(
         f"{front.model}: memory and time",
         f"{front.pool}: {_ends_of(front)}, estimated",
-        [Plot("The front", f"bytes of {front.pool}", "estimated NPU cycles", marks, line)],
+        [Plot("The front", f"bytes of {front.pool}", "estimated cycles", marks, line)],
         [PageTable("Points", _COLUMNS, rows)],
         "Cycles are estimates, of Vela's streams as well; a point fits every memory of at least its bytes.",
     )

@@ -17,7 +17,7 @@ from ...options import NO_NPU, CompileOptions
 from ...sizes import difference_text, percent_text
 from ..facts.npu_work import multiplier_use, operations_text
 from .compile_result import result_texts, verdict
-from .memory_txt import host_time
+from .memory_txt import host_work_text
 
 LINES = 8
 WIDTH = 100  # columns
@@ -67,7 +67,7 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
     if artifact.plan.stopped_early:
         yield f"the search was stopped by its budget ({artifact.plan.budget})"
     if artifact.host_layers:
-        yield host_time(artifact)
+        yield host_work_text(artifact)
 
 
 def _selected_program(artifact: Artifact) -> str:
@@ -86,12 +86,10 @@ def _beside_vela(artifact: Artifact) -> Iterator[str]:
     for pool, theirs in artifact.vela_arena_bytes.items():
         ours = artifact.pool_bytes(pool)
         parts.append(f"{pool} {ours:,} bytes, Vela {theirs:,} ({difference_text(ours, theirs)})")
-    timing = artifact.timing
-    theirs = sum(timing.vela_stream_bounds.values()) if timing is not None else 0
-    if timing is not None and theirs and artifact.estimated_cycles:
-        ours = artifact.estimated_cycles
-        times = [f"{timing.milliseconds(cycles):.3f} ms" for cycles in (ours, theirs)]
-        parts.append(f"NPU {times[0]}, Vela {times[1]} ({difference_text(ours, theirs)})")
+    whole, velas = artifact.total_milliseconds, artifact.vela_milliseconds
+    if whole and velas is not None:
+        what = "NPU and CPU" if artifact.host_cycles else "NPU"
+        parts.append(f"{what} {whole[0]:.3f} ms, Vela {velas:.3f} ms ({difference_text(whole[0], velas)})")
     if parts:
         yield f"beside Vela: {'; '.join(parts)}"
 
@@ -99,7 +97,7 @@ def _beside_vela(artifact: Artifact) -> Iterator[str]:
 def objective_text(target: CompileOptions) -> str:
     """What the options ask for."""
     if target.max_ms is not None:
-        return f"the fewest bytes in which the NPU takes at most {target.max_ms:g} ms (--max-ms)"
+        return f"the fewest bytes in which an inference takes at most {target.max_ms:g} ms (--max-ms)"
     if not target.for_cycles:
         return "the fewest bytes"
     if target.by_default:

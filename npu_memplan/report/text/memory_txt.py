@@ -25,12 +25,12 @@ from ...artifact.timing import Timing
 from ...ethosu.time import models_text
 from ...problem import BufferKind, Problem
 from ...process.setup import terminal_console
-from ...sizes import kib_text, percent_text
+from ...sizes import count_text, kib_text, percent_text
 from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.dearest import DEAREST_HEADING, dearest_lines
 from ..facts.memory import MemoryView, PoolView, kinds_of_bytes, memory_view, placed_at, point_label
 from ..facts.npu_work import multiplier_use, operations_text
-from .compile_result import result_texts, verdict
+from .compile_result import milliseconds_text, result_texts, verdict
 
 FREE = "."
 MARGIN = 14  # columns of the address scale
@@ -118,9 +118,9 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
             f"{percent_text(share, 1)} of its peak",
         )
         if artifact.timing is not None and artifact.estimated_cycles:
-            console.print(_time_text(artifact.timing, artifact.estimated_cycles))
+            console.print(_time_text(artifact, artifact.timing))
     if artifact.host_layers:
-        console.print(textwrap.fill(host_time(artifact), WIDTH))
+        console.print(textwrap.fill(host_work_text(artifact), WIDTH))
     console.print(_status_text(artifact, view))
     if plan.stopped_early:
         console.print(f"The search was stopped by its budget ({plan.budget}).")
@@ -163,30 +163,28 @@ def _print_map(artifact: Artifact, view: MemoryView, pool: PoolView, console: Co
     console.print()
 
 
-def _time_text(timing: Timing, cycles: int) -> str:
-    """Milliseconds, what they are spent with and depend on, and Vela's own estimate."""
+def _time_text(artifact: Artifact, timing: Timing) -> str:
+    """Milliseconds of the NPU, what they are spent with and depend on, and Vela's own estimate."""
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
-    lines = [f"{timing.range_text(cycles)} {clock}; {timing.main_causes()}"]
+    lines = [f"{milliseconds_text(artifact.npu_milliseconds)} {clock}; {timing.main_causes()}"]
+    calls = len(artifact.calls) - artifact.host_operations
+    lines.append(f"Not counted: the start and the end of {count_text(calls, 'NPU call')} (driver, interrupt, caches).")
     if timing.by_model:
         lines.append(f"by timing model: {models_text(timing.by_model)} cycles")
     lines.append(timing.beside_vela())
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
 
 
-def host_time(artifact: Artifact) -> str:
-    """The host's rough cycles; with the NPU's where sums are to have them."""
+def host_work_text(artifact: Artifact) -> str:
+    """The CPU's cycles, its dearest calls, and the time."""
     cycles, clock = artifact.host_cycles or 0, artifact.host_clock_hz
     dearest = sorted(artifact.host_layers, key=lambda row: (-row.cycles, row.operator))[:HOST_SHOWN]
     shares = ", ".join(f"{percent_text(row.cycles, cycles)} {row.function}" for row in dearest)
-    text = f"host: roughly {cycles:,} cycles ({shares})"
-    if not artifact.target.host_time:
-        return f"{text}; no other figure counts them (--host-time)"
+    text = f"CPU: about {cycles:,} cycles ({shares})"
     if not clock:
         return text
-    both = 1000 * cycles / clock
-    if artifact.timing is not None:
-        both += artifact.timing.milliseconds(artifact.estimated_cycles or 0)
-    return f"{text}; {both:.3f} ms with the NPU, the host at {clock / 1e6:,.0f} MHz"
+    whole = milliseconds_text(artifact.total_milliseconds)
+    return f"{text}; {1000 * cycles / clock:.3f} ms at {clock / 1e6:,.0f} MHz; with the NPU {whole}"
 
 
 def _fit_table(fit: BoardFit) -> Table:

@@ -47,8 +47,8 @@ function makeFitCard(host) {
   const rows = f.rows.map(([name, used, size]) => element("div", { class: "quiet" }, `${name}: ${number.format(used)} of ${bytes(size)}, ${percent(size - used, size)} free`));
   host.append(element("div", { class: "card", id: "fit" },
     element("div", { class: "label" }, f.where ? "fit on " + f.where : "fit and time", element("span", { class: "badge " + badge[0] }, badge[1])),
-    element("div", { class: "value" }, ...(f.ms === null ? ["host only"] : [f.ms.toFixed(3) + " ms ", element("small", {}, "estimated")])),
-    f.ms === null ? null : element("div", { class: "quiet" }, `the NPU at ${number.format(data.clock_hz / 1e6)} MHz` + (f.most_ms.toFixed(3) > f.ms.toFixed(3) ? `; up to ${f.most_ms.toFixed(3)} ms by how memories are shared` : "")),
+    element("div", { class: "value" }, ...(f.ms === null ? ["time unknown"] : [f.ms.toFixed(3) + " ms ", element("small", {}, "estimated")])),
+    !data.clock_hz || f.ms === null ? null : element("div", { class: "quiet" }, `the NPU at ${number.format(data.clock_hz / 1e6)} MHz` + (f.most_ms.toFixed(3) > f.ms.toFixed(3) ? `; up to ${f.most_ms.toFixed(3)} ms by how memories are shared` : "")),
     f.host ? element("div", { class: "quiet" }, f.host) : null,
     ...rows, rows.length ? null : element("div", { class: "quiet" }, "give --board, or --pool NAME=SIZE, to be told whether it fits"),
     element("div", { class: "quiet" }, `plan ${data.status}: ` + (data.status === "optimal" ? "proven, no placement is smaller"

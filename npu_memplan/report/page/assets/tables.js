@@ -22,7 +22,7 @@ function makeTables(pick, goTo) {
     { head: "kind", text: (o) => o.kind },
     { head: "runs on", text: (o) => o.agent, node: (o) => agentNode(o.agent) },
     { head: "cycles", text: (o) => o.cycles === undefined ? "" : "~" + number.format(o.cycles), value: (o) => o.cycles || 0, numeric: true },
-    { head: "host, rough", text: (o) => o.host === undefined ? "" : "~" + number.format(o.host), value: (o) => o.host || 0, numeric: true },
+    { head: "CPU, cycles", text: (o) => o.host === undefined ? "" : "~" + number.format(o.host), value: (o) => o.host || 0, numeric: true },
     { head: "share", text: (o) => o.cycles === undefined ? "" : percent(o.cycles, data.estimated_cycles), value: (o) => o.cycles || 0, numeric: true },
     { head: "MACs", text: (o) => o.macs ? number.format(o.macs) : "", value: (o) => o.macs || 0, numeric: true },
     { head: "of its peak", text: (o) => o.macs ? percent(o.busy, 1) : "", value: (o) => o.busy || 0, numeric: true },
