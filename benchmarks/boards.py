@@ -2,7 +2,7 @@
 
     python -m benchmarks.boards [--folder FOLDER]... [--output FILE.md] [--only TEXT]
 
-Invariant: a cell is what `npu-memplan compile NETWORK --all-boards --objective bytes --effort quick` says; rows of
+Invariant: a cell is what `npu-memplan compile NETWORK --board all --objective bytes --effort quick` says; rows of
 networks that --only leaves out stay as they stand on the page. Boards' names and figures are those of `targets/boards`
 alone.
 """
@@ -32,7 +32,7 @@ NETWORKS = (
 )
 HEAD = """# Where networks fit
 
-Written by `python -m benchmarks.boards`; do not edit. A row is `npu-memplan compile NETWORK --all-boards --objective
+Written by `python -m benchmarks.boards`; do not edit. A row is `npu-memplan compile NETWORK --board all --objective
 bytes --effort quick`, turned on its side: KiB of the memory that holds the planned pools / KiB of constants and command
 streams, and the NPU's estimated milliseconds, of Vela's stream planned for the least memory (without `--effort quick`:
 of the smallest program of all backends, which takes longer; without `--objective bytes`: of the fastest that the

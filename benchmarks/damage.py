@@ -99,7 +99,7 @@ CAMPAIGNS = {
          "disassemble": ("disassemble", "{case}"), "check": ("check", "{case}", "--board", "corstone-320"),
          "report": ("report", "{case}", "-o", "{out}"),
          "compile": ("compile", "{case}", "-o", "{out}.pte", "--objective", "bytes"),
-         "arena": ("compile", "{case}", "-o", "{out}.pte", "--objective", "bytes", "--one-arena")},
+         "arena": ("compile", "{case}", "-o", "{out}.pte", "--objective", "bytes", "--emit", "one-arena")},
     ),
     "references": Campaign(
         damaged_models,

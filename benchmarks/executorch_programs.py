@@ -3,9 +3,9 @@
     python -m benchmarks.executorch_programs [--network NAME ...] [--accelerator NAME ...] [--form NAME ...]
         [--results FILE.csv] [--int8] [--pool SIZE]
 
-Forms: `vela` (as ExecuTorch emits it), `compile`, `one arena` (`compile --one-arena`), `native`
+Forms: `vela` (as ExecuTorch emits it), `compile`, `one arena` (`compile --emit one-arena`), `native`
 (`ethos_u_partitioner(npu_compiler="tvm")`; `auto` where a graph has no native lowering, and the row says so) and
-`native arena` (that one compiled with `--one-arena`). A row has the bytes of planned buffers and scratch together, the
+`native arena` (with `--emit one-arena`). A row has the bytes of planned buffers and scratch together, the
 fast scratch, estimated cycles of the NPU, what an inference copied, and two comparisons of one inference on the host
 backend: of the outputs with PT2E's model, in steps of the output's quantisation, and of every byte that the delegates
 made with TOSA's reference model on the graphs that Vela was given. `--int8`: inputs and outputs of the programs are

@@ -66,8 +66,9 @@ def compile(
     `accelerator`: "" is the board's, or ethos-u55-256. Sizes in `pools`, `constant_pools` and `external` are bytes or
     text such as "64KiB"; None: no limit. `fit`: `SIZE` or `NAME=SIZE`; try all that could make it fit. `check`: run
     the program and its reference, and make it otherwise where results differ; None: unless that is much work, or as
-    `NPU_MEMPLAN_CHECK` says. `force` replaces an artifact that is there. `overlaps=False` is --no-overlap,
-    `reuse_inputs=False` is --keep-inputs.
+    `NPU_MEMPLAN_CHECK` says. `force` replaces an artifact that is there. `overlaps=False`: no buffer
+    is written over one that is being read; `reuse_inputs=False`: nor over an input that was read. `prefetch`: room for
+    weights to be copied one operation early.
 
     Raises `NpuMemplanError`, and leaves `output` as it was. A fault of this package is an `InternalError`; with
     `strict` also one that another program replaces.

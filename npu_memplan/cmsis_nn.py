@@ -1,4 +1,4 @@
-"""CMSIS-NN's source, a folder of the user's: what `--host-kernels cmsis-nn=DIR` takes of it.
+"""CMSIS-NN's source, a folder of the user's: what `--host-ops cmsis-nn=DIR` takes of it.
 
 Invariant: nothing of it is here and nothing is downloaded. What an artifact takes are copies of the files that the
 functions it calls are made of, and of their headers, unchanged; how much scratch a function needs is what the folder's
@@ -71,7 +71,7 @@ class CmsisNN:
 
     @property
     def option_text(self) -> str:
-        """What `--host-kernels` says for it."""
+        """What `--host-ops` says for it."""
         return f"{CMSIS_NN}={self.folder}"
 
     def source_files(self, called: Iterable[str]) -> Mapping[str, bytes]:
@@ -116,11 +116,11 @@ def open_cmsis_nn(text: str) -> CmsisNN:
     """The source that an option's `cmsis-nn=DIR` names; `CmsisNNError` where it is none."""
     name, equals, folder = text.partition("=")
     if name != CMSIS_NN or not equals or not folder:
-        raise CmsisNNError(f"--host-kernels {text!r} is not {CMSIS_NN}=DIR, with DIR the folder of CMSIS-NN's source")
+        raise CmsisNNError(f"--host-ops {text!r} is not {CMSIS_NN}=DIR, with DIR the folder of CMSIS-NN's source")
     root = Path(folder).expanduser().resolve()
     if not (root / "Include" / HEADER).is_file() or not (root / "Source").is_dir():
         raise CmsisNNError(
-            f"--host-kernels: {folder} has no Include/{HEADER} and Source; it has to be CMSIS-NN's source "
+            f"--host-ops: {folder} has no Include/{HEADER} and Source; it has to be CMSIS-NN's source "
             "(https://github.com/ARM-software/CMSIS-NN)"
         )
     return CmsisNN(root)
@@ -159,7 +159,7 @@ def _size_functions(folder: Path) -> ctypes.CDLL:
     """The folder's own functions of sizes, compiled for this machine."""
     command = compiler_command()
     if command is None:
-        raise CmsisNNError(f"--host-kernels asks CMSIS-NN's C for the scratch of its functions: {missing_compiler()}")
+        raise CmsisNNError(f"--host-ops asks CMSIS-NN's C for the scratch of its functions: {missing_compiler()}")
     sources = sorted((folder / "Source").rglob("*_get_buffer_sizes_s8.c"))
     with scratch_folder("cmsis-nn") as temporary:
         source, target = temporary / "sizes.c", temporary / "sizes.so"

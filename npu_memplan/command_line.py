@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -55,6 +55,11 @@ boards = _complete_names(board_names, files=True)
 memory_modes = _complete_names(memory_mode_names)
 planners = _complete_names(_planner_names)
 files = _complete_names(tuple, files=True)
+
+
+def choices(names: Sequence[str]) -> Completer:
+    """Completes one of a few words."""
+    return _complete_names(lambda: names)
 
 
 class _Grouped(click.Option):

@@ -1,4 +1,4 @@
-"""`compile --fit`, all that could be requested of a pool that is too small, and `--all-boards`, one model on many
+"""`compile --fit`, all that could be requested of a pool that is too small, and `--board all`, one model on many
 boards.
 
 Invariant: every trial is a compile like any other, so its plan is verified; what is written is the first row of the

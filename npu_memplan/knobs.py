@@ -87,7 +87,6 @@ def _second_memory(options: CompileOptions, budget_bytes: int) -> Changes:
 SEARCH = TuningKnob(
     "a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"}, same_program=True
 )
-OVERLAP = TuningKnob("outputs over inputs that die there", lambda *_: {"overlaps": True}, same_program=True)
 INPUTS = TuningKnob("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True}, same_program=True)
 TARGET = TuningKnob("Vela aims at this many bytes", _aim_at)
 # Vela stops as soon as its own placement meets the target; below it, it cascades more
@@ -106,7 +105,7 @@ STRIPES = TuningKnob(
 SECOND_MEMORY = TuningKnob("what gains least lies in a second, slower memory", _second_memory)
 HOST = TuningKnob("nothing on the NPU", lambda *_: ON_HOST)
 
-ALL = (SEARCH, OVERLAP, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
+ALL = (SEARCH, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
 _WAYS: tuple[tuple[TuningKnob, ...], ...] = (
     (),
     (TARGET,),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cmsis_nn import open_cmsis_nn
+from .cmsis_nn import CMSIS_NN, open_cmsis_nn
 from .errors import NpuMemplanError
 from .names import split_names, unusable_in_c
 from .problem import Pool
@@ -27,6 +28,8 @@ class OptionError(NpuMemplanError):
 
 
 NO_NPU = "none"
+ALL = "all"  # boards
+ARM_DRIVER = "arm-core-driver"
 AUTO = "auto"  # both NPU compilers compete where a pool has a size
 USUAL = "ethos-u55-256"
 
@@ -62,12 +65,31 @@ class Resident:
 class Words:
     """How the words of an option and the value of its field become each other.
 
-    `read` gets the words as often as the option is given; `write` gives words that `read` makes the same value of.
+    `read` gets all words of the field; `write` gives words that `read` makes the same value of. An option may give
+    several fields: a word is that field's which `owns` it, and else of the one without `owns`.
     """
 
     read: Callable[[Sequence[str]], Any]
     write: Callable[[Any], Iterable[str]]
     repeats: bool = False  # the option may be given several times
+    lists: bool = False  # one text may have several words, with commas between them
+    owns: Callable[[str], bool] | None = None
+
+
+def _read_external(words: Sequence[str]) -> dict[str, int | None]:
+    """`OP=SIZE`, or `OP=` for an operator without scratch."""
+    return dict((word[:-1], None) if word.endswith("=") else parse_named_size(word) for word in words)
+
+
+def _write_external(sizes: Mapping[str, int | None]) -> Iterable[str]:
+    return [f"{name}={'' if size is None else size}" for name, size in sizes.items()]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return float(word) >= 0
+    except ValueError:
+        return False
 
 
 def _read_sizes(words: Sequence[str]) -> dict[str, int | None]:
@@ -92,11 +114,20 @@ def _read_number(words: Sequence[str]) -> float:
 TEXT = Words(lambda words: words[-1], lambda value: (str(value),))
 NUMBER = Words(_read_number, lambda value: (str(value),))
 SIZE = Words(lambda words: parse_size(words[-1]), lambda value: (str(value),))
-NAMES = Words(lambda words: split_names(",".join(words)), lambda value: (",".join(value),))
-OPERATORS = Words(lambda words: split_names(",".join(words).upper()), NAMES.write)
 POOLS = Words(_read_pools, _write_sizes, repeats=True)
 SIZES = Words(_read_sizes, _write_sizes, repeats=True)
 SWITCH = Words(bool, lambda _: ())
+_KERNELS = f"{CMSIS_NN}="
+_ROWS = "rows="
+ON_HOST = Words(lambda words: tuple(word.upper() for word in words), lambda names: (",".join(names),), lists=True)
+IN_PYTHON = Words(tuple, ON_HOST.write, lists=True, owns=lambda word: word.endswith(".py"))
+EXTERNAL = Words(_read_external, _write_external, lists=True, owns=lambda w: "=" in w and not w.startswith(_KERNELS))
+KERNELS = Words(TEXT.read, TEXT.write, owns=lambda word: word.startswith(_KERNELS))
+ROWS = Words(
+    lambda words: words[-1].removeprefix(_ROWS), lambda name: (_ROWS + name,), owns=lambda word: word.startswith(_ROWS)
+)
+KEPT_INPUTS = Words(lambda _: False, lambda _: ("inputs",), owns=lambda word: word == "inputs")
+SECONDS = Words(NUMBER.read, NUMBER.write, owns=_is_number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +168,21 @@ class CompileOptions:
         USUAL, "--accelerator", TARGET, "The NPU (npu-memplan accelerators lists them), or none; default: the board's "
         "largest, or ethos-u55-256.", metavar="NAME",
     )  # fmt: skip
-    board: str = option(
-        "", "--board", TARGET, "Pools, memories and clock of a board (npu-memplan boards lists them, or your file); "
-        "the fewest cycles that fit.", metavar="NAME|FILE.toml",
-    )  # fmt: skip
     system_config: str = option(
         "", "--system-config", TARGET, "System_Config of vela.ini, or of the FVPs; default: the accelerator's.",
         metavar="NAME", rare=True,
     )  # fmt: skip
-    vela_ini: str = option(
-        "", "--vela-ini", TARGET, "A vela.ini of your own that describes --system-config.", metavar="FILE", rare=True
-    )
     memory_mode: str = option(
         "", "--memory-mode", TARGET, "Sram_Only, Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; default: the "
         "accelerator's.", metavar="NAME", rare=True,
+    )  # fmt: skip
+    vela_ini: str = option(
+        "", "--vela-ini", TARGET, "A vela.ini of your own that describes --system-config.", metavar="FILE", rare=True
+    )
+    board: str = option(
+        "", "--board", TARGET, "Pools, memories and clock of a board (npu-memplan boards lists them, or your file); "
+        "the fewest cycles that fit. all: write nothing, say on which boards it fits, with bytes and time.",
+        metavar="NAME|FILE.toml|all",
     )  # fmt: skip
     pools: Mapping[str, int] = option(
         {}, "--pool", MEMORY, "Hard capacity of a pool, e.g. sram=96KiB.", words=POOLS, metavar="NAME=SIZE"
@@ -164,6 +196,10 @@ class CompileOptions:
         "once: auto, in the room of a pool with a size, those that make it fastest; all; or at most SIZE, which a pool "
         "without a size grows by.", metavar="none|auto|all|SIZE", rare=True,
     )  # fmt: skip
+    reuse_inputs: bool = option(
+        True, "--resident", MEMORY, "inputs: their bytes stay, too, after they were read.",
+        words=KEPT_INPUTS, metavar="inputs", rare=True,
+    )  # fmt: skip
     arena_cache_size_bytes: int | None = option(
         None, "--arena-cache-size", MEMORY, "Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.", words=SIZE,
         metavar="SIZE", rare=True,
@@ -176,20 +212,20 @@ class CompileOptions:
         "Performance", "--optimise", WORK, "Vela's meaning.", choices=("Performance", "Size"), rare=True
     )
     host_ops: tuple[str, ...] = option(
-        (), "--host-ops", WORK, "Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.", words=OPERATORS,
-        metavar="OP,OP",
-    )  # fmt: skip
-    operators: tuple[str, ...] = option(
-        (), "--operators", WORK, "Python that describes operators of your own (npu_memplan.host_operator); it is run.",
-        words=NAMES, metavar="FILE.py,FILE.py", rare=True,
+        (), "--host-ops", WORK, "What the CPU runs. OP: an operator to keep on it.", words=ON_HOST,
+        metavar="OP",
     )  # fmt: skip
     external: Mapping[str, int | None] = option(
-        {}, "--external", WORK, "An operator that a C function of yours runs: declared in the header, called with SIZE "
-        "bytes of scratch.", words=SIZES, metavar="OP[=SIZE]", rare=True,
+        {}, "--host-ops", WORK, "OP=SIZE: one that a C function of yours runs, which is declared in the header and "
+        "called with SIZE bytes of scratch.", words=EXTERNAL, metavar="OP=SIZE",
+    )  # fmt: skip
+    operators: tuple[str, ...] = option(
+        (), "--host-ops", WORK, "FILE.py: Python that describes operators of your own (npu_memplan.host_operator); it "
+        "is run.", words=IN_PYTHON, metavar="FILE.py",
     )  # fmt: skip
     host_kernels: str = option(
-        "", "--host-kernels", WORK, "Let functions of CMSIS-NN, whose C is in DIR, run operators of the host where "
-        "results are exact; what they need is copied into the artifact.", metavar="cmsis-nn=DIR", rare=True,
+        "", "--host-ops", WORK, "cmsis-nn=DIR: functions of CMSIS-NN, whose C is in DIR and which is copied into the "
+        "artifact, where results are exact.", words=KERNELS, metavar="cmsis-nn=DIR",
     )  # fmt: skip
     objective: str = option(
         "auto", "--objective", GOAL, "cycles: the fewest in the memory that is given, or in Vela's arena; auto: the "
@@ -200,6 +236,10 @@ class CompileOptions:
         "normal", "--effort", GOAL, "How far the tuning searches: quick takes some times Vela's CPU time, max several "
         "times that of normal.", choices=("quick", "normal", "max"),
     )  # fmt: skip
+    time_limit_s: float | None = option(
+        None, "--effort", GOAL, "SECONDS: all searches together end then, with the best found.", words=SECONDS,
+        metavar="SECONDS",
+    )  # fmt: skip
     max_ms: float | None = option(
         None, "--max-ms", GOAL, "The least memory in which the network takes at most so long, by the estimate, of the "
         "pool that feature maps lie in.", words=NUMBER, metavar="MS",
@@ -208,27 +248,9 @@ class CompileOptions:
         False, "--stripes", GOAL, "Cut NPU operations into stripes of rows where that saves memory, for some cycles; a "
         "--pool of theirs says how far to go. Of native lowering.", words=SWITCH, rare=True,
     )  # fmt: skip
-    stream_input: str = option(
-        "", "--stream-input", GOAL, "The input called NAME comes row by row: the pool holds its last rows only, and "
-        "NAME_feed() takes the place of NAME_run(). Of native lowering.", metavar="NAME", rare=True,
-    )  # fmt: skip
-    prefetch: bool = option(
-        False, "--prefetch", GOAL, "Room for weights to be copied while the operation before runs: more bytes, fewer "
-        "waits, as far as a --pool has room. Without it: where it costs no byte.", words=SWITCH, rare=True,
-    )  # fmt: skip
-    overlaps: bool = option(
-        True, "--no-overlap", GOAL, "No buffer may be written over one that is being read.", words=SWITCH, rare=True
-    )
-    reuse_inputs: bool = option(
-        True, "--keep-inputs", GOAL, "Do not reuse the bytes of graph inputs.", words=SWITCH, rare=True
-    )
     planner: str = option(
         "auto", "--planner", SEARCH, "auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, "
         "linear, or a registered name.", metavar="NAME", rare=True,
-    )  # fmt: skip
-    time_limit_s: float | None = option(
-        None, "--time-limit", SEARCH, "Of all searches of the compile together; the best found until then is taken.",
-        words=NUMBER, metavar="SECONDS", rare=True,
     )  # fmt: skip
     name: str = option(
         "", "--name", OUTPUT, "Name of the model in C; default: from the file name.", metavar="NAME", rare=True
@@ -237,14 +259,21 @@ class CompileOptions:
         "file", "--io", OUTPUT, "Types of inputs and outputs: the file's, or int8 without the operators that convert "
         "float inputs and float outputs; the header has functions that convert one value.", choices=("file", "int8"),
     )  # fmt: skip
+    stream_input: str = option(
+        "", "--io", OUTPUT, "rows=NAME: the input called NAME comes row by row; the pool holds its last rows only, and "
+        "MODEL_feed() takes the place of MODEL_run(). Of native lowering.", words=ROWS, metavar="rows=NAME",
+    )  # fmt: skip
     launch: str = option(
-        "small-driver", "--launch", OUTPUT, "What the C's NPU calls are made for: our driver, or Arm's "
-        "ethos-u-core-driver, with payloads and the glue.", choices=("small-driver", "arm-core-driver"), rare=True,
+        "small-driver", "--emit", OUTPUT, "arm-core-driver: C whose NPU calls are made for Arm's ethos-u-core-driver, "
+        "with payloads and the glue.", choices=("small-driver", ARM_DRIVER),
     )  # fmt: skip
     incbin: bool = option(
         False, "--incbin", OUTPUT, "Large constants as files beside the C, which the assembler takes in.", words=SWITCH,
         rare=True,
     )  # fmt: skip
+    # keywords of Python alone
+    overlaps: bool = True  # in-place and partial overlap where proven safe
+    prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
 
     @property
     def for_cycles(self) -> bool:
@@ -333,6 +362,11 @@ class CompileOptions:
             options += [(form.flag,)] if form.words is SWITCH else [(form.flag, w) for w in form.words.write(value)]
         return tuple(options)
 
+    def python_values(self) -> tuple[tuple[str, Any], ...]:
+        """The fields that the command line cannot give, with their values, where these are not the defaults."""
+        given = [(one.name, getattr(self, one.name), one.default) for one in fields(self) if not one.metadata]
+        return tuple((name, value) for name, value, default in given if value != default)
+
     def to_cli_args(self) -> tuple[str, ...]:
         """The arguments of that command line."""
         return tuple(argument for option in self.to_cli_options() for argument in option)
@@ -345,20 +379,20 @@ class CompileOptions:
             )
         if self.stripes and not self.overlaps:
             raise OptionError(
-                "--stripes lets outputs lie over inputs, which --no-overlap forbids; leave one of them out"
+                "--stripes lets outputs lie over inputs, which overlaps=False forbids; leave one of them out"
             )
 
     def _check_speed(self) -> None:
         if self.max_ms is None:
             return
-        if not self.max_ms > 0:
+        if not 0 < self.max_ms < inf:
             raise OptionError(f"--max-ms {self.max_ms} is no time; give milliseconds, more than 0")
         if self.accelerator == NO_NPU:
             raise OptionError("--max-ms is of the NPU's estimated time, but --accelerator none has no NPU")
         if self.objective == "bytes" or self.prefetch:
             raise OptionError(
                 "--max-ms chooses the program by its time, in the least memory; leave out "
-                f"{'--prefetch' if self.prefetch else '--objective bytes'}"
+                f"{'prefetch' if self.prefetch else '--objective bytes'}"
             )
 
     def _check_resident(self) -> None:
@@ -374,18 +408,20 @@ class CompileOptions:
             return
         if self.accelerator == NO_NPU or self.npu_compiler == "vela":
             raise OptionError(
-                "--stream-input cuts the NPU operations of native lowering: leave out --npu-compiler vela, and name "
+                "--io rows=NAME cuts the NPU operations of native lowering: leave out --npu-compiler vela, and name "
                 "an --accelerator"
             )
-        for flag, given in (
-            ("--no-overlap", not self.overlaps),
-            ("--keep-inputs", not self.reuse_inputs),
+        for one, given in (
+            ("overlaps=False", not self.overlaps),
+            ("--resident inputs", not self.reuse_inputs),
             ("--max-ms", self.max_ms is not None),
             ("--stripes, which it does by itself", self.stripes),
             ("--resident", Resident.parse(self.resident).most_bytes != 0),
         ):
             if given:
-                raise OptionError(f"--stream-input does not go together with {flag}; leave one of them out")
+                raise OptionError(
+                    f"--io rows={self.stream_input} does not go together with {one}; leave one of them out"
+                )
 
     def _system(self) -> tuple[str, str]:
         """The system configuration and the memory mode: those that are given, the board's, or the accelerator's."""
@@ -448,13 +484,47 @@ class CompileOptions:
         return tuple(Pool(name, size, read_only=True) for name, size in self.constant_pools.items())
 
 
-FORMS: Mapping[str, CliForm] = {one.name: one.metadata["cli"] for one in fields(CompileOptions)}  # by field
+FORMS: Mapping[str, CliForm] = {  # by field; without those that Python alone has
+    one.name: one.metadata["cli"] for one in fields(CompileOptions) if one.metadata
+}
+FLAGS: Mapping[str, tuple[str, ...]] = {  # option -> its fields
+    flag: tuple(name for name, form in FORMS.items() if form.flag == flag)
+    for flag in dict.fromkeys(form.flag for form in FORMS.values())
+}
+
+
+def read_words(flag: str, texts: Iterable[str]) -> dict[str, Any]:
+    """Field -> value of what an option of several fields is given."""
+    (rest,) = (name for name in FLAGS[flag] if FORMS[name].words.owns is None)
+    words: dict[str, list[str]] = {}
+
+    def field_of(word: str) -> str:
+        return next((n for n in FLAGS[flag] if (owns := FORMS[n].words.owns) is not None and owns(word)), rest)
+
+    for text in texts:
+        lists = FORMS[field_of(text)].words.lists
+        for word in split_names(text) if lists else (text,):
+            words.setdefault(field_of(word), []).append(word)
+    return {name: FORMS[name].words.read(given) for name, given in words.items()}
+
 
 # Options that earlier versions of `compile` had, with what takes their place.
 REMOVED = {
     "--host-time": "operators on the CPU are always counted",
     "--target": "C is what is generated",
     "--seed": "the same input always gives the same plan; plan --seed searches in another order",
+    "--all-boards": "give --board all",
+    "--launch": "give --emit arm-core-driver",
+    "--one-arena": "give --emit one-arena",
+    "--data": "give the .ptd file behind the .pte",
+    "--no-overlap": "npu_memplan.compile in Python has overlaps=False",
+    "--prefetch": "weights are copied ahead in the room that a --pool has; npu_memplan.compile has prefetch=True",
+    "--external": "give --host-ops OP=SIZE",
+    "--operators": "give --host-ops FILE.py",
+    "--host-kernels": "give --host-ops cmsis-nn=DIR",
+    "--keep-inputs": "give --resident inputs",
+    "--stream-input": "give --io rows=NAME",
+    "--time-limit": "give --effort SECONDS",
     "--strict": "set NPU_MEMPLAN_STRICT=1",
     "--cache": "leave it out: the cache is on; NPU_MEMPLAN_PROGRAM_CACHE is its size",
     "--no-cache": "set NPU_MEMPLAN_PROGRAM_CACHE=off",

@@ -58,15 +58,17 @@ def test_every_option_is_described_in_one_line() -> None:
     assert not [f.name for f in dataclasses.fields(CompileOptions)
                 if getattr(EVERYTHING, f.name) == getattr(CompileOptions(), f.name)]  # fmt: skip
     assert shlex.join(EVERYTHING.to_cli_args()) == (
-        "--accelerator ethos-u65-256 --board corstone-300-u65 --system-config Ethos_U65_Embedded --vela-ini my.ini "
-        "--memory-mode Dedicated_Sram_256KB --pool sram=98304 --pool dram=1048576 --constant-pool flash=524288 "
-        "--constant-pool rest --resident 65536 --arena-cache-size 65536 --npu-compiler tvm --optimise Size "
-        "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --external Smooth=18 --external SOFTMAX "
-        "--host-kernels cmsis-nn=elsewhere --objective bytes --effort quick --max-ms 2.5 --stripes "
-        "--stream-input 'image 1' --prefetch --no-overlap --keep-inputs --planner hill-climb "
-        "--time-limit 0.5 --name 'two words' --io int8 --launch arm-core-driver --incbin"
+        "--accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --memory-mode Dedicated_Sram_256KB "
+        "--vela-ini my.ini --board corstone-300-u65 --pool sram=98304 --pool dram=1048576 --constant-pool flash=524288 "
+        "--constant-pool rest --resident 65536 --resident inputs --arena-cache-size 65536 --npu-compiler tvm "
+        "--optimise Size --host-ops SOFTMAX,FULLY_CONNECTED --host-ops Smooth=18 --host-ops SOFTMAX= "
+        "--host-ops mine.py,more.py --host-ops cmsis-nn=elsewhere --objective bytes --effort quick --effort 0.5 "
+        "--max-ms 2.5 --stripes --planner hill-climb --name 'two words' --io int8 --io 'rows=image 1' "
+        "--emit arm-core-driver --incbin"
     )
-    assert parsed(EVERYTHING.to_cli_args()) == EVERYTHING
+    by_python = {"overlaps": True, "prefetch": False}
+    assert EVERYTHING.python_values() == (("overlaps", False), ("prefetch", True))
+    assert parsed(EVERYTHING.to_cli_args()) == dataclasses.replace(EVERYTHING, **by_python)
 
 
 def test_defaults_are_not_printed() -> None:
@@ -83,8 +85,6 @@ def test_defaults_are_not_printed() -> None:
         pools=st.dictionaries(st.sampled_from(["sram", "dram"]), SIZES),
         constant_pools=st.dictionaries(st.sampled_from(["flash", "rom"]), st.none() | SIZES),
         time_limit_s=st.none() | st.floats(0, 1e6),
-        overlaps=st.booleans(),
-        prefetch=st.booleans(),
         reuse_inputs=st.booleans(),
         name=st.sampled_from(["", "kws"]),
     )
@@ -97,7 +97,7 @@ def test_flags_and_the_command_line_are_inverse(options: CompileOptions) -> None
 def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
     from npu_memplan.compiler import compile_model
 
-    requested = CompileOptions(npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reuse_inputs=False)
+    requested = CompileOptions(npu_compiler="tvm", constant_pools={"flash": None}, reuse_inputs=False)
     model = shared_model("hello_world_int8")
     compile_model(model, requested, tmp_path / "out")
     found = Artifact.load(tmp_path / "out")

@@ -31,7 +31,7 @@ PLANNED, TEMP, FAST = "planned", "temp", "fast"  # names of the firmware's pools
 @dataclass(frozen=True, slots=True)
 class FirmwarePools:
     """A user's description of the firmware: operators that it registers (none: unknown), sizes of its pools by name,
-    whether the scratch lies in planned buffer 1 (`compile --one-arena`)."""
+    whether the scratch lies in planned buffer 1 (`compile --emit one-arena`)."""
 
     registered: Sequence[str] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -228,7 +228,7 @@ def _in_one_arena(program: ExecutorchProgram, method: Method, given: Given) -> I
                      "scratch in planned buffer 1")  # fmt: skip
     else:
         yield Remark(Level.WRONG, "one arena", f"method {method.name!r} gives other outputs with its scratch in "
-                     "planned buffer 1; write it with compile --one-arena")  # fmt: skip
+                     "planned buffer 1; write it with compile --emit one-arena")  # fmt: skip
 
 
 def _check_run(program: ExecutorchProgram, method: Method, board: Board, given: Given) -> Iterator[Remark]:

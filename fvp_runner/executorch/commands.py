@@ -176,7 +176,7 @@ class MethodRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewrittenProgram:
-    """What came of a file; `arenas` are of `--one-arena`, `delegates` of a program for unchanged firmware."""
+    """What came of a file; `arenas` are of `--emit one-arena`, `delegates` of a program for unchanged firmware."""
 
     name: str
     methods: tuple[MethodRow, ...]
@@ -234,8 +234,8 @@ class RewrittenProgram:
                 and now >= before
             ):
                 lines.append(
-                    "nothing was gained for unchanged firmware; --one-arena puts planned tensors and scratch into one "
-                    "arena (a change of the firmware: docs/executorch.md)"
+                    "nothing was gained for unchanged firmware; --emit one-arena puts planned tensors and scratch into "
+                    "one arena (a change of the firmware: docs/executorch.md)"
                 )
         parts = [m.name for m in self.methods if not m.whole]
         compared = f"the delegates of {', '.join(parts)}" if parts else "outputs of random inputs"

@@ -249,7 +249,7 @@ def runnable_board(name: str | Path) -> Board:
     if not board.can_run:
         raise LayoutError(
             f"board {board.name} is described to fit and to time only: its UART, interrupt and linker regions are not "
-            "known here. Use npu-memplan compile MODEL --emit c --launch arm-core-driver or --emit vela-tflite in a "
+            "known here. Use npu-memplan compile MODEL --emit arm-core-driver or --emit vela-tflite in a "
             "project of its vendor's, or add [npu], [uart] and [firmware] to a board file of your own "
             f"(a copy of {board.path}) and give that to --board"
         )

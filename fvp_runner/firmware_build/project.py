@@ -236,7 +236,7 @@ def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
     """
     artifact = Artifact.load(folder / "model")
     if artifact.stream is not None:
-        raise RunnerError(f"main.c of a project gives {artifact.name} whole inputs; leave out --stream-input")
+        raise RunnerError(f"main.c of a project gives {artifact.name} whole inputs; leave out --io rows=NAME")
     layout = lay_out(artifact, board)
     example = example_folder()
     for name in ("CMakeLists.txt", "cmake", "linker", "src"):

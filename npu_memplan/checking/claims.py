@@ -286,7 +286,7 @@ def _reason_not_run(artifact: Artifact) -> str:
     from ..c_compiler import missing_compiler
 
     if artifact.target.external:
-        return f"the C of {', '.join(artifact.target.external)} is not here (--external)"
+        return f"the C of {', '.join(artifact.target.external)} is not here (--host-ops OP=SIZE)"
     return missing_compiler() or ""
 
 

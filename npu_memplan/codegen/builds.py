@@ -1,7 +1,7 @@
 """What the builds and drivers of users' firmware need in addition to the C: flags, CMSIS-NN, Arm's driver, `--incbin`.
 
 Invariant: nothing here changes what a program computes, and the settings that results depend on stand here once; our
-own firmware is built with them too. The payload for Arm's driver (`--launch arm-core-driver`) begins `HEADER_BYTES`
+own firmware is built with them too. The payload for Arm's driver (`--emit arm-core-driver`) begins `HEADER_BYTES`
 before the stream that is launched, so the same sources run on a driver that takes bare streams. All symbols of the
 copies of CMSIS-NN carry the model's name, so two models, or a model and a CMSIS-NN of the user's own, link together; a
 build that asks for rounding once, which is not TFLite's, stops. A constant that is included by the assembler has the

@@ -12,7 +12,7 @@ carry the model's name, so that two models link together. The files are
     <name>_constants.c      read-only pools of constants, where the plan has any
     npu_memplan_runtime.h   what the platform supplies
     <name>_*.bin            large constants, with `--incbin`
-    <name>_cmsis_nn.[ch]    CMSIS-NN's functions that the host calls, from copies in cmsis_nn/, with `--host-kernels`
+    <name>_cmsis_nn.[ch]    CMSIS-NN's functions that the host calls, from copies in cmsis_nn/, where an option names it
     <name>.cmake, <name>.mk these files and the flags they need, for a build system
 """
 

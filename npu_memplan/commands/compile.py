@@ -36,6 +36,9 @@ from ..files.folders import check_place
 from ..files.paths import open_file
 from ..models.executorch.program import is_program
 from ..options import (
+    ALL,
+    ARM_DRIVER,
+    FLAGS,
     FORMS,
     GOAL,
     MEMORY,
@@ -50,6 +53,7 @@ from ..options import (
     OptionError,
     default_values,
     options_from,
+    read_words,
 )
 from ..report.text.compile_result import verdict
 
@@ -58,7 +62,8 @@ if TYPE_CHECKING:
     from ..fit import FitResult
 
 
-_OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "one_arena", "as_json", "verbose")
+_OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "as_json", "verbose")
+_TFLITE, _ONE_ARENA = "vela-tflite", "one-arena"
 _FIGURES = (
     "constants_bytes",
     "resident_bytes",
@@ -69,7 +74,7 @@ _FIGURES = (
     "npu_macs",
     "host_cycles",
 )
-_memory, _output, _target = option_group("Memory"), option_group("Output files"), option_group("Target")
+_memory, _output = option_group("Memory"), option_group("Output files")
 _checks = option_group("Checks")
 _COMPLETERS = {
     "--board": command_line.boards,
@@ -77,7 +82,9 @@ _COMPLETERS = {
     "--memory-mode": command_line.memory_modes,
     "--planner": command_line.planners,
     "--vela-ini": command_line.files,
-    "--operators": command_line.files,
+    "--host-ops": command_line.files,
+    "--effort": command_line.choices(FORMS["effort"].choices),
+    "--io": command_line.choices(FORMS["io"].choices),
 }
 
 
@@ -85,41 +92,41 @@ def _option_groups(*groups: str) -> Callable[[Any], Any]:
     """Adds the options of `CompileOptions` that stand under these headings."""
 
     def add_options(command: Any) -> Any:
-        for name, form in reversed([*FORMS.items()]):
-            if form.group in groups:
-                command = _field_option(name, form)(command)
+        for flag, names in reversed([*FLAGS.items()]):
+            if FORMS[names[0]].group in groups and flag != "--emit":
+                command = _field_option(flag, [FORMS[name] for name in names], names[0])(command)
         return command
 
     return add_options
 
 
-def _field_option(name: str, form: CliForm) -> Callable[[Any], Any]:
-    default = default_values()[name]
-    settings: dict[str, Any] = {"metavar": form.metavar or None, "help": form.help}
-    if form.words is SWITCH:
-        settings = {"is_flag": True, "help": form.help}
-    elif isinstance(default, str) and default:
-        settings |= {"default": default, "show_default": True}
-    if form.choices:
-        settings["type"] = click.Choice(form.choices)
-    if form.words.repeats:
+def _field_option(flag: str, forms: Sequence[CliForm], name: str) -> Callable[[Any], Any]:
+    """The option of fields that share it, the first of which is called `name`."""
+    default, several = default_values()[name], len(forms) > 1
+    settings: dict[str, Any] = {"help": " ".join(form.help for form in forms), "shell_complete": _COMPLETERS.get(flag)}
+    metavar = "|".join(form.metavar or "|".join(form.choices) for form in forms)
+    if forms[0].words is SWITCH:
+        settings["is_flag"] = True
+    elif forms[0].choices and not several:
+        settings["type"] = click.Choice(forms[0].choices)
+    elif metavar:
+        settings["metavar"] = metavar
+    if several or forms[0].words.repeats:
         settings["multiple"] = True
-    if form.flag in _COMPLETERS:
-        settings["shell_complete"] = _COMPLETERS[form.flag]
-    return option_group(form.group)(form.flag, name, **settings)
+    if isinstance(default, str) and default:
+        settings |= {"default": (default,) if several else default, "show_default": True}
+    return option_group(forms[0].group)(flag, name, **settings)
 
 
-_RARE = " ".join((*(form.flag for form in FORMS.values() if form.rare), "--data --one-arena"))  # of --help-all alone
+_RARE = " ".join(form.flag for form in FORMS.values() if form.rare)  # of --help-all alone
 
 
 @click.command(cls=GroupedCommand, rare=_RARE, removed=REMOVED,
                help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
                "weights and C. Of an ExecuTorch program (.pte): plan its memory again.")  # fmt: skip
 @click.argument("model", type=PLACE)
-@_option_groups(TARGET)
-@_target("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with the bytes and the "
-         "time of compile --board of each.")  # fmt: skip
-@_option_groups(MEMORY)
+@click.argument("data_files", nargs=-1, type=FILE, metavar="[FILE.ptd]...")
+@_option_groups(TARGET, MEMORY)
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
 @_option_groups(WORK, GOAL, SEARCH)
@@ -128,12 +135,10 @@ _RARE = " ".join((*(form.flag for form in FORMS.values() if form.rare), "--data 
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
 @_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
-@_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
-         ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
-@_output("--data", "data_files", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte, which "
-         "is written as a .pte again: the same for the firmware, with less memory.")  # fmt: skip
-@_output("--one-arena", is_flag=True, help="Of a .pte: planned buffer and scratch in one arena, for a runner with the "
-         "header that is written beside it.")  # fmt: skip
+@_output("--emit", type=click.Choice(["c", ARM_DRIVER, _TFLITE, _ONE_ARENA]), default="c", show_default=True,
+         help=f"C sources. {FORMS['launch'].help} vela-tflite: a .tflite with ethos-u operators, for TFLite Micro and "
+         "Arm's driver as they are. one-arena: of a .pte, planned buffer and scratch in one arena, for a runner with "
+         "the header that is written beside it.")  # fmt: skip
 @_option_groups(OUTPUT)
 @verbosity
 @option_group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
@@ -145,26 +150,26 @@ def command(
     as_json: bool,
     emit: str,
     check: bool | None,
-    all_boards: bool,
     data_files: tuple[Path, ...],
-    one_arena: bool,
     verbosity: Verbosity,
     **requested: Any,
 ) -> None:
     if _is_program(model):
-        given = {"objective": requested["objective"], "external": data_files, "one_arena": one_arena}
+        given = {"objective": requested["objective"], "external": data_files, "one_arena": emit == _ONE_ARENA}
         click.echo(_compile_program(model, output, force, as_json, **given))
         return
     if model.is_file():  # else it is what reading it says
-        check_unused(model.name, "no .pte", {"--data": data_files, "--one-arena": one_arena})
-    options = options_of(**requested)
+        check_unused(model.name, "no .pte", {"FILE.ptd": data_files, f"--emit {_ONE_ARENA}": emit == _ONE_ARENA})
+    all_boards = requested["board"] == ALL
+    options = options_of(**{**requested, "emit": emit, "board": "" if all_boards else requested["board"]})
+    emit = emit if emit == _TFLITE else "c"
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
-        flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"
+        flag = f"--board {ALL}" if all_boards else "--fit" if fit is not None else "--emit"
         raise click.UsageError(f"--max-ms chooses one program by its time, {flag} by something else; leave one out")
     if all_boards:
         if emit != "c" or fit is not None or output is not None:
             flag = "--emit" if emit != "c" else "--fit" if fit is not None else "--output"
-            raise click.UsageError(f"--all-boards writes nothing and chooses nothing; leave {flag} out")
+            raise click.UsageError(f"--board {ALL} writes nothing and chooses nothing; leave {flag} out")
         where_it_fits(model, options, as_json, verbosity, program_cache())
         return
     if output is None:
@@ -222,7 +227,7 @@ def _compile_program(model: Path, output: Path | None, force: bool, as_json: boo
     given = {
         parameter.opts[-1]: context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         for parameter in command.params
-        if parameter.name not in _OF_PROGRAMS
+        if parameter.name not in _OF_PROGRAMS and (parameter.name, how["one_arena"]) != ("emit", True)
     }
     check_unused(model.name, "a .pte", given)
     if output is None:
@@ -247,7 +252,7 @@ def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output
 def where_it_fits(
     model: Path, options: CompileOptions, as_json: bool, verbosity: Verbosity, cache: ProgramCache | None
 ) -> None:
-    """`--all-boards`: print a row a board."""
+    """`--board all`: print a row a board."""
     from ..fit import on_boards, print_fits
 
     with show_progress(f"compiling {model.name}", verbosity) as shown:
@@ -265,10 +270,14 @@ def where_it_fits(
 def options_of(**requested: Any) -> CompileOptions:
     """The options of what click makes of the command line; `OptionError` for words that are none of an option's."""
     defaults = default_values()
-    values = {}
+    values: dict[str, Any] = {}
+    if requested.pop("emit", "") == ARM_DRIVER:
+        values["launch"] = ARM_DRIVER
     for name, given in requested.items():
-        words = FORMS[name].words
-        if words is SWITCH and given:
+        words, flag = FORMS[name].words, FORMS[name].flag
+        if len(FLAGS[flag]) > 1:
+            values |= read_words(flag, given)
+        elif words is SWITCH and given:
             values[name] = not defaults[name]
         elif given not in (None, (), False, defaults[name]):
             values[name] = words.read(given if words.repeats else (given,))
@@ -285,11 +294,13 @@ def parse_options(arguments: Sequence[str]) -> CompileOptions:
         raise OptionError(f"{text!r} are no options of compile: {error.format_message()}") from None
     except click.exceptions.Exit:  # --help
         raise OptionError(f"{text!r} are no options of compile; npu-memplan compile --help lists them") from None
-    if any(given[name] != usual[name] for name in given.keys() - FORMS.keys()):
+    if given["emit"] not in ("c", ARM_DRIVER) or any(
+        given[name] != usual[name] for name in given.keys() - {*FORMS, "emit"}
+    ):
         raise OptionError(
             f"{text!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
         )
-    return options_of(**{name: given[name] for name in FORMS})
+    return options_of(**{name: given[name] for name in (*FORMS, "emit") if name in given})
 
 
 def _times(artifact: Artifact) -> dict[str, Any]:

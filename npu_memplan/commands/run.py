@@ -79,7 +79,7 @@ _RARE = (
        "access outside of an operator's own buffers, the first read of bytes that were never written and the first "
        "undefined operation end the run; slower, on this machine.")  # fmt: skip
 @_what("--external-source", "external_sources", multiple=True, type=FILE, metavar="FILE.c",
-       help="C that defines external operators (compile --external).")  # fmt: skip
+       help="C that defines external operators (compile --host-ops OP=SIZE).")  # fmt: skip
 @_what("--operators", default="", type=split_names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
        help="As for compile: their NumPy references are used.")  # fmt: skip
 @_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED|extreme", shell_complete=command_line.files,

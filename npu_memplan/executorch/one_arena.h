@@ -1,4 +1,4 @@
-// One arena for ExecuTorch programs that `npu-memplan compile --one-arena` wrote: planned buffer 1 and the scratch of
+// One arena for ExecuTorch programs that `npu-memplan compile --emit one-arena` wrote: planned buffer 1 and the scratch of
 // Ethos-U delegates share bytes.
 //
 // Include this header in one source file of the runner, and give it the memory of planned buffer 1:

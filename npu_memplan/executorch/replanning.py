@@ -283,7 +283,7 @@ def require_own_scratch(program: ExecutorchProgram, method: Method) -> None:
     if kernels or foreign:
         raise OneArenaError(
             f"{program.name}: {(kernels + foreign)[0]} in method {method.name!r} may use the temporary allocator, "
-            "which would lie over planned tensors; compile it without --one-arena"
+            "which would lie over planned tensors; compile it without --emit one-arena"
         )
 
 

@@ -120,10 +120,7 @@ def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:
     if options.accelerator == NO_NPU:
         raise FormatError(f"{path.name} is TOSA, which is compiled for an NPU: give --accelerator ethos-u...")
     if options.external or options.operators or options.host_ops or options.host_kernels:
-        raise FormatError(
-            f"{path.name} is TOSA, of which nothing runs on the host; --host-ops, --host-kernels, --external and "
-            "--operators are for TFLite models"
-        )
+        raise FormatError(f"{path.name} is TOSA, of which nothing runs on the host; --host-ops is for TFLite models")
     if options.npu_compiler == "tvm":
         from .tosa.modules import build_tosa_module
 
@@ -140,7 +137,7 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
     what = "an ONNX model" if kind == "onnx" else "a PyTorch program"
     if options.external or options.operators or options.host_kernels:
         raise FormatError(
-            f"{path.name} is {what}; --external, --operators and --host-kernels are for operators of TFLite models"
+            f"{path.name} is {what}; OP=SIZE, FILE.py and cmsis-nn=DIR of --host-ops are for operators of TFLite models"
         )
     if options.accelerator != NO_NPU and options.npu_compiler != "tvm":
         raise FormatError(

@@ -285,7 +285,7 @@ def _given_artifact(folder: Path, npus: Mapping[str, CompileOptions]) -> Given:
                 f"{pool.size_bytes:,}; give more with --pool, or the model in its place"
             )
     if artifact.target.launch != "small-driver":
-        raise ApplicationError(f"{folder} is compiled with --launch {artifact.target.launch}; link takes none")
+        raise ApplicationError(f"{folder} is compiled with --emit {artifact.target.launch}; link takes none")
     return Given(artifact, folder, npu)
 
 
@@ -339,7 +339,7 @@ def network_models(models: Sequence[Path], options: CompileOptions) -> dict[str,
             )
         found[name] = model
     if options.name or options.constant_pools or options.launch != "small-driver":
-        raise ApplicationError("link takes no --name, --constant-pool and --launch for its networks; leave them out")
+        raise ApplicationError("link takes no --name, --constant-pool and --emit for its networks; leave them out")
     return found
 
 

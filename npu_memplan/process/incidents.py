@@ -42,7 +42,7 @@ class Fallback(Enum):
     CORE = "core"  # of Vela: the legacy one compiles what the compiled one refuses
     PROGRAM = "program"  # another one, where the check found that results differ
     SEARCH = "search"  # the compiled searches, where they cannot be built
-    TIME = "time"  # --time-limit ended a search: the best so far is taken
+    TIME = "time"  # the seconds of --effort ended a search: the best so far is taken
     RUNNER = "runner"  # the first of `run --on auto` that can run here
 
 

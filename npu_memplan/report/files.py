@@ -247,5 +247,5 @@ def _check_fit(artifact: Artifact) -> None:
         f"{bytes_and_kib(short.used_bytes)}, it has {bytes_and_kib(short.memory.size_bytes)}, "
         f"{bytes_and_kib(-short.headroom_bytes)} "
         "too few; choose another --memory-mode, or name another memory with --constant-pool; "
-        "npu-memplan compile --all-boards says where it fits"
+        "npu-memplan compile --board all says where it fits"
     )

@@ -113,6 +113,7 @@ class Case:
 def target_name(options: CompileOptions) -> str:
     """A name of `options` that no other options have."""
     arguments = [each for option in options.to_cli_options() if option[0] != "--accelerator" for each in option]
+    arguments += [f"{name}={value}" for name, value in options.python_values()]
     return " ".join((options.accelerator, *((shlex.join(arguments),) if arguments else ())))
 
 

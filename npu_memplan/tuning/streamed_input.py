@@ -45,7 +45,7 @@ class StreamedInputError(RefusalError):
 
 
 def stream_input(loaded: Loaded, options: StripeOptions) -> Loaded:
-    """`loaded` with the input that `--stream-input` names as a rolling buffer of rows."""
+    """`loaded` with the input that `--io rows=NAME` names as a rolling buffer of rows."""
     name, module = loaded.request.options.stream_input, loaded.module
     tensor, call, position = _reader(loaded, name)
     primfunc = module[module.get_global_var(call.function)]
@@ -99,7 +99,7 @@ def _reader(loaded: Loaded, name: str) -> tuple[RelaxTensor, Invoke, int]:
     program = extract_problem(loaded).program
     named = [tensor.name for tensor in quantised_tensors(loaded.module["main"], "input")]
     if name not in named:
-        raise StreamedInputError(f"--stream-input names {name!r}, but the model's inputs are: {', '.join(named)}")
+        raise StreamedInputError(f"--io rows={name}: no such input; the model's inputs are: {', '.join(named)}")
     inputs = [t for t in program.inputs if t.kind is not BufferKind.STATE]
     tensor = inputs[named.index(name)]
     shape = tuple(map(int, tensor.shape))
@@ -249,5 +249,5 @@ class _Streaming:
         return _refusal(self.name, reason)
 
 
-def _refusal(name: str, reason: str, step: str = "leave --stream-input out") -> StreamedInputError:
-    return StreamedInputError(f"--stream-input {name}: {reason}; {step}")
+def _refusal(name: str, reason: str, step: str = "leave --io rows=NAME out") -> StreamedInputError:
+    return StreamedInputError(f"--io rows={name}: {reason}; {step}")

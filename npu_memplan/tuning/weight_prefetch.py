@@ -69,9 +69,9 @@ def report_missing_search() -> None:
 
 
 def is_ended() -> bool:
-    """Whether no further program is compared: `--time-limit` is over, which is reported."""
+    """Whether no further program is compared: the seconds of `--effort` are over, which is reported."""
     if is_over():
-        fall_back(Fallback.TIME, "--time-limit ended the search for the fastest program: the best so far was taken")
+        fall_back(Fallback.TIME, "--effort ended the search for the fastest program: the best so far was taken")
     return is_over()
 
 

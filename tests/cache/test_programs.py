@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
 
 from npu_memplan import cache
 from npu_memplan.artifact.model import CheckResult, CheckVerdict
 from npu_memplan.cache import CacheError, ProgramCache, program_cache
-from npu_memplan.commands.compile import command
 from npu_memplan.compiler import plan_model
 from npu_memplan.files.folders import ContentStore
-from npu_memplan.options import CompileOptions
+from npu_memplan.options import FORMS, CompileOptions
 from npu_memplan.planners import registry
 
 # `npu-memplan` with its arguments; then whether TVM was imported, and Vela
@@ -158,13 +156,9 @@ def test_every_option_that_names_a_file_is_known(shared_model: Callable[[str], P
     (tmp_path / "file").write_text("[a]")
     named = {"vela_ini": str(tmp_path / "file"), "board": str(tmp_path / "mine.toml"), "operators": ("file",),
              "host_kernels": f"cmsis-nn={tmp_path}"}  # fmt: skip
-    places = {"--output", "--data"}  # of results, and of programs that no cache has
     with_files = {
-        str(option.name)
-        for option in command.params
-        if any(word in f"{option.metavar} {option.help}" for word in ("FILE", "DIR", ".toml"))
-        and isinstance(option, click.Option) and not places.intersection(option.opts)
-    }  # fmt: skip
+        name for name, form in FORMS.items() if any(word in form.metavar for word in ("FILE", "DIR", ".toml"))
+    }
     assert with_files == named.keys()
     model = shared_model("hello_world_int8")
     for field, value in named.items():

@@ -134,10 +134,10 @@ def test_an_option_that_was_removed_names_what_takes_its_place() -> None:
 
 @pytest.mark.parametrize("words", [("--emit", "vela-tflite"), ("--fit", "64KiB"), ("-o", "x")])
 def test_all_boards_writes_nothing_and_says_so(words: tuple[str, ...], tmp_path: Path) -> None:
-    code, out, err = invoke("compile", DIGITS, "--all-boards", *words)
+    code, out, err = invoke("compile", DIGITS, "--board", "all", *words)
     flag = words[0].replace("-o", "--output") if words[0] == "-o" else words[0]
     assert (code, out) == (2, "")
-    assert err.endswith(f"Error: --all-boards writes nothing and chooses nothing; leave {flag} out\n")
+    assert err.endswith(f"Error: --board all writes nothing and chooses nothing; leave {flag} out\n")
 
 
 def test_verbosity(tmp_path: Path) -> None:

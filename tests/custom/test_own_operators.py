@@ -61,7 +61,7 @@ def say(*words: str, code: int = 0) -> str:
     return " ".join(done.output.split())
 
 
-DESCRIBED = ("--operators", "operators.py")
+DESCRIBED, FOR_RUN = ("--host-ops", "operators.py"), ("--operators", "operators.py")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ DESCRIBED = ("--operators", "operators.py")
 def test_the_how_to(folder, flags):
     answer = say("compile", *flags, "-o", "made", *DESCRIBED)
     assert "unproven: Smooth (a C function of your own)" in answer
-    answer = say("run", "made", "--on", "local", *DESCRIBED, "--reference", flags[0], "--steps", "5")
+    answer = say("run", "made", "--on", "local", *FOR_RUN, "--reference", flags[0], "--steps", "5")
     assert "against tflite-micro and own NumPy references, operator by operator: bit-exact" in answer
     buffers = {(b.kind.value, b.size_bytes) for b in Artifact.load("made").problem.buffers}
     assert {("host_scratch", 18), ("state", 1)} <= buffers
@@ -81,21 +81,21 @@ def test_a_reference_that_differs_is_noticed(folder):
     text = (folder / "smooth.c").read_text()
     (folder / "smooth.c").write_text(text.replace("line[i + 2], 3", "line[i + 2], 2"))
     say("compile", "model.tflite", "-o", "made", "--accelerator", "none", *DESCRIBED)
-    assert "NOT bit-exact" in say("run", "made", "--on", "local", *DESCRIBED, "--reference", "model.tflite", code=1)
+    assert "NOT bit-exact" in say("run", "made", "--on", "local", *FOR_RUN, "--reference", "model.tflite", code=1)
 
 
 def test_a_reference_that_fails_is_reported(folder):
     text = (folder / "operators.py").read_text()
     (folder / "operators.py").write_text(text.replace(", **options", ""))
     say("compile", "model.tflite", "-o", "made", "--accelerator", "none", *DESCRIBED)
-    answer = say("run", "made", "--on", "local", *DESCRIBED, "--reference", "model.tflite", code=2)
+    answer = say("run", "made", "--on", "local", *FOR_RUN, "--reference", "model.tflite", code=2)
     assert "the NumPy reference of Smooth failed: TypeError: smooth() got an unexpected keyword" in answer
 
 
 def test_without_a_description_the_error_names_the_way_out(folder):
     answer = say("compile", "model.tflite", "-o", "made", "--accelerator", "none", code=2)
     assert "host: there is no host operator Smooth" in answer
-    assert answer.endswith("or leave them to C functions of your own: --external Smooth")
+    assert answer.endswith("or leave them to C functions of your own: --host-ops Smooth=0")
 
 
 SMOOTH_NAME = "model_external_smooth_0"
@@ -103,7 +103,7 @@ SMOOTH_NAME = "model_external_smooth_0"
 
 @pytest.mark.parametrize("compiler", [("--accelerator", "none"), (), ("--npu-compiler", "tvm")])
 def test_an_external_operator_is_declared_and_called(folder, compiler):
-    answer = say("compile", "model.tflite", "-o", "made", "--external", "Smooth=18", *compiler)
+    answer = say("compile", "model.tflite", "-o", "made", "--host-ops", "Smooth=18", *compiler)
     assert "unproven: Smooth (an external C function, which is not here)" in answer
     header = Path("made/src/model.h").read_text()
     (excerpt,) = re.findall(r"```c\n(/\* External.*?)```", PAGE, re.S)
@@ -117,11 +117,11 @@ def test_an_external_operator_is_declared_and_called(folder, compiler):
     np.save("in.npy", np.arange(-16, 16, dtype=np.int8).reshape(2, 16))
     say("run", "made", "--on", "local", "--external-source", "mine.c", "--input", "in.npy", "--output", "out.npy")
     assert np.load("out.npy").reshape(-1).tolist() == [0] * 16 + [i // 2 for i in range(16)]
-    assert ("--external", "Smooth=18") in Artifact.load("made").target.to_cli_options()
+    assert ("--host-ops", "Smooth=18") in Artifact.load("made").target.to_cli_options()
 
 
 def test_an_operator_of_tflites_own_may_be_external(folder):
-    say("compile", "npu.tflite", "-o", "made", "--external", "RELU", "--external", "smooth=18")
+    say("compile", "npu.tflite", "-o", "made", "--host-ops", "RELU=,smooth=18")
     assert "void npu_external_relu_2(const int8_t *input_0, int8_t *output_0);" in Path("made/src/npu.h").read_text()
     agents = {operator.kind: operator.agent.value for operator in Artifact.load("made").operators}
     assert agents == {"FULLY_CONNECTED": "npu", "Smooth": "host", "RELU": "host"}
@@ -131,11 +131,11 @@ def test_an_operator_of_tflites_own_may_be_external(folder):
     ("words", "message"),
     [
         (
-            ("--external", "Rough"),
-            "--external names 'Rough', but model.tflite has no such operator; it has: RELU, Smooth",
+            ("--host-ops", "Rough=0"),
+            "--host-ops names 'Rough', but model.tflite has no such operator; it has: RELU, Smooth",
         ),
-        (("--operators", "nowhere.py"), "cannot load operators from nowhere.py: FileNotFoundError"),
-        (("--operators", "broken.py"), "cannot load operators from broken.py: ZeroDivisionError: division by zero"),
+        (("--host-ops", "nowhere.py"), "cannot load operators from nowhere.py: FileNotFoundError"),
+        (("--host-ops", "broken.py"), "cannot load operators from broken.py: ZeroDivisionError: division by zero"),
     ],
 )
 def test_what_is_wrong_is_reported(folder, words, message):

@@ -106,4 +106,4 @@ def test_explain_and_diff_take_programs(tmp_path: Path) -> None:
 def test_a_compile_that_gains_nothing_says_what_would(tmp_path: Path) -> None:
     command = ["compile", str(MODELS / "three_convolutions_u85.pte"), "-o", str(tmp_path / "new.pte")]
     done = CliRunner().invoke(cli, command, catch_exceptions=False)
-    assert "nothing was gained for unchanged firmware; --one-arena" in done.output
+    assert "nothing was gained for unchanged firmware; --emit one-arena" in done.output

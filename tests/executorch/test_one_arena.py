@@ -1,4 +1,4 @@
-"""`compile --one-arena`: planned tensors and scratch in one arena, run as a firmware with the header runs it."""
+"""`compile --emit one-arena`: planned tensors and scratch in one arena, run as a firmware with the header runs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUANTISE, DEQUANTISE = (f"quantized_decomposed::{name}_per_tensor.out" for name 
 @pytest.mark.parametrize("name", REAL)
 def test_real_programs_in_one_arena(tmp_path: Path, name: str) -> None:
     out = tmp_path / "o.pte"
-    words = ["compile", str(MODELS / f"{name}.pte"), "-o", str(out), "--one-arena", "--json"]
+    words = ["compile", str(MODELS / f"{name}.pte"), "-o", str(out), "--emit", "one-arena", "--json"]
     document = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).output)
     today, now = REAL[name]
     row, arena = document["methods"][0], document["arenas"][0]
@@ -244,5 +244,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     absent = tmp_path / "absent.pte"
     with pytest.raises(NpuMemplanError, match=f"cannot read {absent}: No such file or directory"):
         CliRunner().invoke(
-            cli, ["compile", str(absent), "-o", str(tmp_path / "out.pte"), "--one-arena"], catch_exceptions=False
+            cli,
+            ["compile", str(absent), "-o", str(tmp_path / "out.pte"), "--emit", "one-arena"],
+            catch_exceptions=False,
         )

@@ -131,7 +131,7 @@ def test_external_blocks_are_found_by_their_key() -> None:
     blocks = read_blocks(outside.methods[0].delegates[0], outside.named_data, "x")
     assert blocks.constants.tobytes() == weights
     assert blocks.external == ("weight_data",)
-    with pytest.raises(NetworkError, match=r"its weight_data is external, .* give the \.ptd file with --data"):
+    with pytest.raises(NetworkError, match=r"its weight_data is external, .* give the \.ptd file too"):
         read_blocks(outside.methods[0].delegates[0], {}, "x")
 
 

@@ -1,4 +1,4 @@
-"""`--host-kernels cmsis-nn=DIR`: what is called, what is copied, and that results stay the reference's.
+"""`--host-ops cmsis-nn=DIR`: what is called, what is copied, and that results stay the reference's.
 
 The source is on no package index: tests that run it want `CMSIS_NN` to name a clone. The others have a folder with a
 header of two functions.
@@ -109,7 +109,7 @@ def test_the_artifact_has_the_calls_and_what_they_need(tmp_path: Path, two_funct
     artifact = Artifact.load(tmp_path / "out")
     assert "CMSIS-NN runs 1 of 1 host call: 1 SOFTMAX" in artifact.notes
     assert artifact.host_layers == ()  # nobody has estimated it
-    assert artifact.target.to_cli_args()[-2:] == ("--host-kernels", f"cmsis-nn={two_functions}")
+    assert artifact.target.to_cli_args()[-2:] == ("--host-ops", f"cmsis-nn={two_functions}")
     host = (source / "rows_host.c").read_text()
     # rows, columns, multiplier, shift and least difference of TFLite's softmax: the scale with 26 fraction bits
     fraction, shift = math.frexp(float(np.float32(0.1)) * 2**26)

@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_reported_before_anything_is_written(
     assert made.code == 2
     assert "does not fit MRAM of board renesas-ra8p1: constants, command streams need 3," in made.err
     assert "it has 1,048,576 bytes" in made.err
-    assert "compile --all-boards says where it fits" in made.err.replace("\n", " ")
+    assert "compile --board all says where it fits" in made.err.replace("\n", " ")
     assert not (tmp_path / "out").exists()
     made = cli(
         "compile", model, "--board", "RA8P1", "--pool", "sram=20000", "--objective", "bytes", "-o", tmp_path / "o"
@@ -115,7 +115,7 @@ def test_constants_go_where_there_is_room_or_where_they_are_asked_to_be(cli, tmp
 
 
 def test_all_boards_say_where_it_fits(cli, tmp_path: Path) -> None:
-    made = cli("compile", HELLO, "--all-boards", "--effort", "quick", "--json")
+    made = cli("compile", HELLO, "--board", "all", "--effort", "quick", "--json")
     assert made.code == 0, made.err
     rows = {row["board"]: row for row in json.loads(made.out)}
     assert tuple(rows) == board_names()
@@ -218,7 +218,7 @@ def test_a_compile_without_output_says_so(cli) -> None:
 
 
 def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[[str], Path]) -> None:
-    options = "--all-boards", "--objective", "bytes", "--effort", "quick"
+    options = "--board", "all", "--objective", "bytes", "--effort", "quick"
     made = cli("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), *options)
     assert made.code == 0, made.err
     lines = made.out.splitlines()

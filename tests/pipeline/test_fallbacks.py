@@ -52,9 +52,9 @@ def test_searches_in_python_are_reported(no_compiler: None, cli: Callable[..., A
 
 
 def test_a_time_limit_ends_the_comparison_of_programs(cli: Callable[..., Any], tmp_path: Path) -> None:
-    made = cli("compile", MODEL, "--pool", "sram=16KiB", "--time-limit", "0", "-q", "-o", tmp_path / "made")
+    made = cli("compile", MODEL, "--pool", "sram=16KiB", "--effort", "0", "-q", "-o", tmp_path / "made")
     assert made.code == 0, made.err
-    line = "--time-limit ended the search for the fastest program: the best so far was taken"
+    line = "--effort ended the search for the fastest program: the best so far was taken"
     assert made.err == f"npu-memplan: {line}\n"
     assert line in Artifact.load(tmp_path / "made").notes
 

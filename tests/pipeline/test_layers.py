@@ -92,7 +92,6 @@ MODELS = ("kws_ref_model", "ad01_int8", "pretrainedResnet_quant", "micro_speech_
 OPTIONS = (
     *PRODUCERS,
     ("--optimise", "Size"),
-    ("--prefetch",),
     ("--memory-mode", "Sram_Only"),
     ("--constant-pool", "flash"),
     ("--accelerator", "ethos-u55-32"),

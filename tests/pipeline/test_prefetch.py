@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import npu_memplan
 from npu_memplan import planners
 from npu_memplan.planners import prefetch
 from npu_memplan.problem import Buffer, BufferKind, Lifetime, Plan, PlanStatus, Pool, Problem
@@ -87,14 +89,14 @@ def test_other_planners_are_taken_at_their_word() -> None:
 def test_a_real_model_waits_less(cli, tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
     model = shared_model("kws_ref_model")
     made = {}
-    for name, options in {
-        "free": ("--objective", "bytes", "--effort", "quick"),
-        "roomy": ("--prefetch",),
-        "full": ("--prefetch", "--pool", "sram=20752"),
-    }.items():
-        done = cli("compile", model, *options, "--json", "-o", tmp_path / name)
-        assert done.code == 0, done.err
-        made[name] = (done.json["pools"][-1]["used_bytes"], done.json["estimated_cycles"])
+    options: dict[str, dict[str, Any]] = {
+        "free": {"objective": "bytes", "effort": "quick"},
+        "roomy": {"prefetch": True},
+        "full": {"prefetch": True, "pools": {"sram": 20752}},
+    }
+    for name, given in options.items():
+        artifact = npu_memplan.compile(model, tmp_path / name, **given)
+        made[name] = (artifact.pool_bytes("sram"), artifact.estimated_cycles)
     assert made["full"][0] <= made["free"][0]
     assert made["full"][1] < 0.8 * made["free"][1]  # a size was given: the fewest cycles in it
     assert made["free"][0] == 20752 < made["roomy"][0] <= 22192

@@ -1,4 +1,4 @@
-"""`compile --stream-input`: an input that comes row by row, in chunks of any size."""
+"""`compile --io rows=NAME`: an input that comes row by row, in chunks of any size."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_rows_in_wrong_places_are_found(cli: Callable, streamed: Path, tmp_path:
 
 
 def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path) -> None:
-    options = ("--stream-input", "image", "--pool", "sram=6KiB", "--launch", "arm-core-driver", "--json")
+    options = ("--io", "rows=image", "--pool", "sram=6KiB", "--emit", "arm-core-driver", "--json")
     made = cli("compile", MODEL, *options, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["pools"][0]["used_bytes"] <= 6 * 1024
@@ -106,13 +106,13 @@ def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--stream-input", "picture"), "'picture', but the model's inputs are: image"),
-        (("--stream-input", "image", "--accelerator", "none"), "cuts the NPU operations"),
-        (("--stream-input", "image", "--npu-compiler", "vela"), "leave out --npu-compiler vela"),
-        (("--stream-input", "image", "--host-ops", "CONV_2D"), "the host's conv_2d reads it first"),
-        (("--stream-input", "image", "--keep-inputs"), "does not go together with --keep-inputs"),
-        (("--stream-input", "image", "--resident", "all"), "does not go together with --resident"),
-        (("--stream-input", "image", "--emit", "vela-tflite"), "leave --stream-input out"),
+        (("--io", "rows=picture"), "rows=picture: no such input; the model's inputs are: image"),
+        (("--io", "rows=image", "--accelerator", "none"), "cuts the NPU operations"),
+        (("--io", "rows=image", "--npu-compiler", "vela"), "leave out --npu-compiler vela"),
+        (("--io", "rows=image", "--host-ops", "CONV_2D"), "the host's conv_2d reads it first"),
+        (("--io", "rows=image", "--resident", "inputs"), "does not go together with --resident inputs"),
+        (("--io", "rows=image", "--resident", "all"), "does not go together with --resident"),
+        (("--io", "rows=image", "--emit", "vela-tflite"), "leave --io rows=NAME out"),
     ],
 )
 def test_what_cannot_be_streamed_is_reported(
@@ -126,7 +126,7 @@ def test_what_cannot_be_streamed_is_reported(
 
 def test_too_small_a_pool_is_reported(cli: Callable, tmp_path: Path) -> None:
     """Ways to need less that cannot be had with a streamed input are not proposed, and are no error of their own."""
-    made = cli("compile", MODEL, "--stream-input", "image", "--pool", "sram=512", *QUICK, "-o", tmp_path / "out")
+    made = cli("compile", MODEL, "--io", "rows=image", "--pool", "sram=512", *QUICK, "-o", tmp_path / "out")
     assert made.code == 2
     assert "does not fit pool sram" in made.err
     assert not any(flag in made.err for flag in ("--stripes", "--npu-compiler", "--fit"))
@@ -134,7 +134,7 @@ def test_too_small_a_pool_is_reported(cli: Callable, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("npu", [a.name for a in ETHOS_U85])
 def test_every_ethos_u85_is_bit_exact(cli: Callable, tmp_path: Path, npu: str) -> None:
-    options = ("--stream-input", "image", "--accelerator", npu)
+    options = ("--io", "rows=image", "--accelerator", npu)
     made = cli("compile", MODEL, *options, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 20, "--reference", MODEL)
@@ -170,14 +170,14 @@ def test_tables_are_loaded_in_every_part(tmp_path: Path, seed: int, pools: dict[
 
 
 def test_an_input_without_rows_is_reported(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
-    made = cli("compile", shared_model("ad01_int8"), "--stream-input", "input_1", "-o", tmp_path / "out")
+    made = cli("compile", shared_model("ad01_int8"), "--io", "rows=input_1", "-o", tmp_path / "out")
     assert made.code == 2
     assert "it is int8[1, 640], and rows are of" in " ".join(made.err.split())
 
 
 def test_a_person_detector_needs_less_than_its_input(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
     model = shared_model("vww_96_int8")
-    options = ("--stream-input", "input_1_int8", "--no-check", "--json")
+    options = ("--io", "rows=input_1_int8", "--no-check", "--json")
     made = cli("compile", model, *options, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["pools"][0]["used_bytes"] < 96 * 96 * 3
@@ -190,7 +190,7 @@ def test_rows_that_save_nothing_are_reported(cli: Callable, tmp_path: Path, shar
     """The peak of one of two networks of one architecture is behind its first layers: its input has a channel only."""
     found = []
     for name, tensor, size in (("person_detect", "input", "14592"), ("vww_96_int8", "input_1_int8", "16384")):
-        flags = ("--stream-input", tensor, "--pool", f"sram={size}", *QUICK)
+        flags = ("--io", f"rows={tensor}", "--pool", f"sram={size}", *QUICK)
         made = cli("compile", shared_model(name), *flags, "-o", tmp_path / name)
         assert made.code == 0, made.err
         found.append([note for note in Artifact.load(tmp_path / name).notes if "take no bytes of their own" in note])

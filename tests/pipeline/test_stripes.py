@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.options import CompileOptions
+from npu_memplan.options import CompileOptions, OptionError
 from tests.support.in_steps import equals_reference
 from tests.support.tflite_builder import ModelBuilder
 
@@ -44,7 +44,7 @@ def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
     fitted = cli("compile", DIGITS, *OURS, *QUICK, "--fit", f"sram={best[0]}", "-o", tmp_path / "fitted")
     assert fitted.code == 0
     assert (
-        f"in place of --fit sram={best[0]}: --npu-compiler tvm --effort quick --pool sram={best[0]} --stripes"
+        f"in place of --fit sram={best[0]}: --pool sram={best[0]} --npu-compiler tvm --effort quick --stripes"
         in fitted.out
     )
 
@@ -98,7 +98,6 @@ def test_real_models_need_less_than_on_the_host_alone(
             "leave out --npu-compiler vela, and name an --accelerator (Vela cuts its own with --optimise Size)",
         ),
         (("--stripes", *OURS, "--accelerator", "none"), "leave out --npu-compiler vela, and name an --accelerator"),
-        (("--stripes", *OURS, "--no-overlap"), "which --no-overlap forbids; leave one of them out"),
     ],
 )
 def test_what_stripes_cannot_do_is_reported(options: tuple[str, ...], part: str, cli, tmp_path: Path) -> None:
@@ -106,3 +105,8 @@ def test_what_stripes_cannot_do_is_reported(options: tuple[str, ...], part: str,
     assert made.code == 2
     assert part in made.err
     assert not (tmp_path / "out").exists()
+
+
+def test_stripes_need_overlaps() -> None:
+    with pytest.raises(OptionError, match="which overlaps=False forbids; leave one of them out"):
+        CompileOptions(stripes=True, npu_compiler="tvm", overlaps=False).resolve_defaults()

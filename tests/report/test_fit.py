@@ -70,25 +70,25 @@ def sizes(o: CompileOptions) -> Made:
 def test_everything_is_tried_and_the_cheapest_that_fits_is_taken() -> None:
     result, chosen = fitted(sizes, 64)
     assert [(t.fits, t.required_bytes, t.estimated_cycles, t.flags) for t in result.trials] == [
-        (True, 60, 650, "--optimise Size --npu-compiler vela --pool sram=64"),
-        (True, 60, 650, "--optimise Size --arena-cache-size 64 --npu-compiler vela --pool sram=64"),
-        (True, 50, 700, "--npu-compiler tvm --pool sram=64 --stripes"),
+        (True, 60, 650, "--pool sram=64 --npu-compiler vela --optimise Size"),
+        (True, 60, 650, "--pool sram=64 --arena-cache-size 64 --npu-compiler vela --optimise Size"),
+        (True, 50, 700, "--pool sram=64 --npu-compiler tvm --stripes"),
         (True, 40, None, "--accelerator none --pool sram=64"),
-        (False, 70, 600, "--arena-cache-size 64 --npu-compiler vela --pool sram=64"),
-        (False, 70, 600, "--arena-cache-size 48 --npu-compiler vela --pool sram=64"),
-        (False, 80, 500, "--npu-compiler tvm --pool sram=64"),
-        (False, 100, 600, "--npu-compiler vela --pool sram=64"),
+        (False, 70, 600, "--pool sram=64 --arena-cache-size 64 --npu-compiler vela"),
+        (False, 70, 600, "--pool sram=64 --arena-cache-size 48 --npu-compiler vela"),
+        (False, 80, 500, "--pool sram=64 --npu-compiler tvm"),
+        (False, 100, 600, "--pool sram=64 --npu-compiler vela"),
     ]
     assert chosen.optimise == "Size"
-    assert result.flags == "--optimise Size --npu-compiler vela --pool sram=64"
+    assert result.flags == "--pool sram=64 --npu-compiler vela --optimise Size"
     assert result.to_text().splitlines()[:6] == [
         "  bytes   KiB  fits  cycles  host calls  inexact  flags (of sram 64)",
-        "     60  0.06  yes      650           0        0  --optimise Size --npu-compiler vela --pool sram=64",
-        "     60  0.06  yes      650           0        0  --optimise Size --arena-cache-size 64 "
-        "--npu-compiler vela --pool sram=64",
-        "     50  0.05  yes      700           0        0  --npu-compiler tvm --pool sram=64 --stripes",
+        "     60  0.06  yes      650           0        0  --pool sram=64 --npu-compiler vela --optimise Size",
+        "     60  0.06  yes      650           0        0  --pool sram=64 --arena-cache-size 64 "
+        "--npu-compiler vela --optimise Size",
+        "     50  0.05  yes      700           0        0  --pool sram=64 --npu-compiler tvm --stripes",
         "     40  0.04  yes        -           9        0  --accelerator none --pool sram=64",
-        "     70  0.07  no       600           0        0  --arena-cache-size 64 --npu-compiler vela --pool sram=64",
+        "     70  0.07  no       600           0        0  --pool sram=64 --arena-cache-size 64 --npu-compiler vela",
     ]
 
 
@@ -104,7 +104,7 @@ def test_exact_results_are_worth_more_than_cycles() -> None:
 
 def test_what_fits_as_asked_is_left_alone() -> None:
     result, chosen = fitted(sizes, 100)
-    assert [t.flags for t in result.trials] == ["--npu-compiler vela --pool sram=100"]
+    assert [t.flags for t in result.trials] == ["--pool sram=100 --npu-compiler vela"]
     assert chosen.pools == {"sram": 100}
 
 
@@ -122,15 +122,15 @@ def test_nothing_fits_says_the_least_and_the_flags_that_reach_it() -> None:
 
 
 def test_what_costs_nothing_is_added_where_it_buys_something() -> None:
-    strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False, npu_compiler="tvm", stripes=False)
+    strict = dataclasses.replace(U55, reuse_inputs=False, npu_compiler="tvm", stripes=False)
 
     def made(o: CompileOptions) -> Made:
-        gains = 30 * o.overlaps + 5 * o.reuse_inputs
+        gains = 35 * o.reuse_inputs
         return Made(10**4) if o.npu_compiler == "vela" else Made(100 - gains, 9, calls=(0, 1, 2))
 
     result, chosen = fitted(made, 70, strict)
-    assert (chosen.overlaps, chosen.reuse_inputs, chosen.stripes) == (True, True, False)
-    assert result.flags == "--npu-compiler tvm --pool sram=70"
+    assert (chosen.reuse_inputs, chosen.stripes) == (True, False)
+    assert result.flags == "--pool sram=70 --npu-compiler tvm"
     flags = [t.flags for t in result.trials]
     assert "--pool sram=70" not in flags  # of Vela's: it bought nothing there
 
@@ -142,7 +142,7 @@ def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
 
     result, chosen = fitted(made, 64, U65)
     assert chosen.memory_mode == "Dedicated_Sram"
-    own = "--accelerator ethos-u65-256 --arena-cache-size 64 --npu-compiler vela --pool sram=64"
+    own = "--accelerator ethos-u65-256 --pool sram=64 --arena-cache-size 64 --npu-compiler vela"
     assert result.flags == own  # that mode is its own
     assert len({t.flags for t in result.trials}) == len(result.trials)  # nothing twice
     assert not any("Dedicated" in t.options.memory_mode for t in fitted(sizes, 64)[0].trials)
@@ -155,7 +155,7 @@ def test_what_cannot_compile_is_reported_and_passed_over() -> None:
         return sizes(o)
 
     result, _ = fitted(made, 64)
-    assert "  not possible: --npu-compiler tvm --pool sram=64: no such operator\n" in result.to_text()
+    assert "  not possible: --pool sram=64 --npu-compiler tvm: no such operator\n" in result.to_text()
 
     def never(o: CompileOptions) -> Made:
         raise NpuMemplanError("no such file")
@@ -178,7 +178,7 @@ def test_a_fault_in_one_trial_is_reported_and_ends_no_other(lenient: None) -> No
 
     result, chosen = fitted(made, 64)
     assert chosen.optimise == "Size"
-    fault = "internal fault: --npu-compiler tvm --pool sram=64: KeyError: 'no such view'"
+    fault = "internal fault: --pool sram=64 --npu-compiler tvm: KeyError: 'no such view'"
     assert fault in result.trial_faults
     assert any("--stripes: NpuMemplanError: no such error" in text for text in result.trial_faults)
     assert f"\n  {fault}\n" in result.to_text()
@@ -188,20 +188,20 @@ def test_a_fault_in_one_trial_is_reported_and_ends_no_other(lenient: None) -> No
 
 def test_a_fault_in_the_first_trial_is_reported_and_ends_no_other(lenient: None) -> None:
     def made(o: CompileOptions) -> Made:
-        if o.to_cli_args() == ("--npu-compiler", "vela", "--pool", "sram=64"):
+        if o.to_cli_args() == ("--pool", "sram=64", "--npu-compiler", "vela"):
             raise KeyError("no such view")
         return sizes(o)
 
     result, chosen = fitted(made, 64)
     assert chosen.optimise == "Size"
-    assert result.trial_faults == ("internal fault: --npu-compiler vela --pool sram=64: KeyError: 'no such view'",)
+    assert result.trial_faults == ("internal fault: --pool sram=64 --npu-compiler vela: KeyError: 'no such view'",)
 
 
 def test_a_fault_in_every_trial_is_raised_as_one(lenient: None) -> None:
     def made(o: CompileOptions) -> Made:
         raise KeyError("no such view")
 
-    with pytest.raises(InternalError, match="--npu-compiler tvm --pool sram=64: KeyError: 'no such view'"):
+    with pytest.raises(InternalError, match="--pool sram=64 --npu-compiler tvm: KeyError: 'no such view'"):
         fitted(made, 64)
 
 
@@ -259,8 +259,7 @@ def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
 
 def test_every_lever_says_what_it_does_in_one_line() -> None:
     assert all(0 < len(knob.does) < 60 for knob in ALL)
-    strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False)
-    assert [knob.flag_text(strict, 64) for knob in useful_knobs(strict, 64, "m.tflite", searched=True)][:2] == [
-        "(without --no-overlap)",
-        "(without --keep-inputs)",
-    ]
+    strict = dataclasses.replace(U55, reuse_inputs=False)
+    assert next(knob.flag_text(strict, 64) for knob in useful_knobs(strict, 64, "m.tflite", searched=True)) == (
+        "(without --resident inputs)"
+    )

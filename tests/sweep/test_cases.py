@@ -108,17 +108,17 @@ def test_names_distinguish_models(tmp_path: Path) -> None:
 
 def test_a_target_is_named_by_what_is_not_usual() -> None:
     assert target_name(CompileOptions()) == "ethos-u55-256"
-    assert target_name(CompileOptions("none", reuse_inputs=False)) == "none --keep-inputs"
+    assert target_name(CompileOptions("none", reuse_inputs=False)) == "none --resident inputs"
     assert target_name(CompileOptions("ethos-u65-512", pools={"sram": 1024})) == "ethos-u65-512 --pool sram=1024"
 
 
 def test_targets_are_command_lines_of_compile() -> None:
-    found = targets("u55-128,none", "", ["", "--optimise Size --keep-inputs"])
+    found = targets("u55-128,none", "", ["", "--optimise Size --resident inputs"])
     assert [target_name(options) for options in found] == [
         "ethos-u55-128",
-        "ethos-u55-128 --optimise Size --keep-inputs",
+        "ethos-u55-128 --resident inputs --optimise Size",
         "none",
-        "none --optimise Size --keep-inputs",
+        "none --resident inputs --optimise Size",
     ]
     assert len(targets("all", "", [])) >= 6
     assert targets("", "", []) == [CompileOptions()]

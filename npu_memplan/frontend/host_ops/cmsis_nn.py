@@ -1,4 +1,4 @@
-"""Operators that CMSIS-NN's functions run: `--host-kernels cmsis-nn=DIR`.
+"""Operators that CMSIS-NN's functions run: `--host-ops cmsis-nn=DIR`.
 
 Invariant: a function is called only where it computes what the reference kernel does, bit for bit; what else there is
 keeps our C. The extents that CMSIS-NN would refuse with a status are refused here, so no status is lost.

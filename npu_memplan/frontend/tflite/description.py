@@ -142,7 +142,7 @@ def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, s
 def _external(network: Network, reasons: Mapping[int, str]) -> str:
     """The options that leave what cannot be run to the user's own C."""
     kinds = [o.name for o in network.cpu_operators if o.index in reasons and host_reason(network, o) is not None]
-    return " ".join(f"--external {kind}" for kind in dict.fromkeys(kinds))
+    return "--host-ops " + ",".join(f"{kind}=0" for kind in dict.fromkeys(kinds))
 
 
 FLOATING = "it computes in floating point"
@@ -597,7 +597,7 @@ def external_builtins(network: Network, external: Mapping[str, int | None]) -> t
     present = {operator.name.casefold(): operator for operator in network.cpu_operators}
     names = {name: operator.name for name, operator in present.items()}
     names |= {name: names[name.casefold()] for name in external if name.casefold() in names}  # however it is written
-    check_known("--external", external, names, f"{network.name} has no such operator")
+    check_known("--host-ops", external, names, f"{network.name} has no such operator")
     named = [present[name.casefold()] for name in external]
     return tuple(operator.name for operator in named if not operator.is_custom)
 

@@ -150,8 +150,7 @@ def _named_bytes(name: str, key: memoryview, named_data: Mapping[str, memoryview
     text = bytes(key).rstrip(b"\0").decode("ascii", "replace")
     if text not in named_data:
         raise NetworkError(
-            f"its {name} is external, data called {text[:64]!r}, which "
-            "no file given has; give the .ptd file with --data"
+            f"its {name} is external, data called {text[:64]!r}, which no file given has; give the .ptd file too"
         )
     return named_data[text]
 

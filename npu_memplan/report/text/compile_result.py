@@ -74,7 +74,7 @@ def advice(
             "(proven only for element-wise operations and rows that are already consumed)"
         )
         smaller[text] = {pair[1]: min(sizes[name] for name in pair)}
-    better = f"a better placement of the same buffers{options_of(SEARCH)}, or a larger --time-limit"
+    better = f"a better placement of the same buffers{options_of(SEARCH)}, or more SECONDS of --effort"
     found = [Advice(better, view.used_bytes - view.lower_bound_bytes)]
     found += [Advice(text, possible_gain(view, by_bytes)) for text, by_bytes in smaller.items()]
     return tuple(sorted((a for a in found if a.at_most_bytes > 0), key=lambda a: -a.at_most_bytes))
@@ -299,6 +299,6 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
         "  " + row for row in align_rows([(knob.flag_text(options, budget), knob.does) for knob in able], right=set())
     ]
     if not error.proven:
-        lines.append("  --time-limit SECONDS, for a longer search")
+        lines.append("  --effort SECONDS, for a longer search")
     lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")
     return "\n".join(lines)
