@@ -146,7 +146,7 @@ class _Streaming:
         chosen = best_choice(groups, options.capacity_bytes).groups
         first = chosen[0] if chosen and chosen[0].first == 0 else None
         if first is None or self.given not in first.rolling_buffer_bytes:
-            raise self.refusal(self._reason(groups))
+            raise self.input_error(self._reason(groups))
         return self._with_tables(self._without_front(apply(fronted, chosen, groups.costs.blocks)))
 
     def _put_copy_in_front(self, options: StripeOptions) -> NpuProgram:
@@ -224,7 +224,7 @@ class _Streaming:
                 elif (table := read_table(operation)) is not None and not any(share_bytes(table, t) for t in there):
                     loaded, load = next((k for k in reversed(known) if share_bytes(table, k[0])), (range(0), None))
                     if load is None or not (loaded.start <= table.start and table.stop <= loaded.stop):
-                        raise self.refusal("operations on its rows look values up in several tables at once")
+                        raise self.input_error("operations on its rows look values up in several tables at once")
                     there.append(loaded)
                     operations.append(replace(load, input_rows=made.operations[part.start].input_rows))
             operations += [made.operations[index] for index in part]
@@ -245,7 +245,7 @@ class _Streaming:
         written = R.DMA0_DST if operation.op is Op.DMA_START else R.OFM_BASE0
         return any(b == self.given for r, (b, _) in operation.addresses.items() if r is not written)
 
-    def refusal(self, reason: str) -> StreamedInputError:
+    def input_error(self, reason: str) -> StreamedInputError:
         return _refusal(self.name, reason)
 
 
