@@ -30,7 +30,7 @@ class RunnerError(NpuMemplanError):
 
 
 class RunnerMissingError(RunnerError):
-    """What the runner needs is not installed; the message says how to install it."""
+    """The runner needs something that is not installed; the message says how to install it."""
 
 
 class PlanRefusedError(RunnerError):
@@ -56,7 +56,7 @@ def wants_sanitizer() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a user may choose about a run; every runner takes what concerns it."""
+    """The options of a run that a user may choose; every runner takes what concerns it."""
 
     board: str | Path | None = None  # name or file; None: the accelerator's own board
     cpu: str | None = None  # GCC's -mcpu; None: the board's (unicorn: cortex-m33)
@@ -77,7 +77,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOutputs:
-    """What came out of one run.
+    """The results of one run.
 
     `outputs` are in the artifact's order, with its shapes and types. `pools_after` has the
     final bytes of each pool in the artifact's order, where the runner can see them.

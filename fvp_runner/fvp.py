@@ -58,7 +58,7 @@ def find_binary(board: Board, options: RunOptions) -> Path | None:
 
 
 def _installed_paths(folder: Path, binary: str) -> Iterator[Path]:
-    """Where Arm's installers put a binary below the folder they were given."""
+    """The places where Arm's installers put a binary below the folder they were given."""
     yield folder / binary
     yield folder / "bin" / binary
     yield from sorted(folder.glob(f"models/*/{binary}"), reverse=True)

@@ -46,7 +46,7 @@ from .result import Array, compare_outputs, ulps_between
 
 
 class Verdict(Enum):
-    """Of an operator; the value is printed."""
+    """The verdict on an operator; the value is printed."""
 
     EQUAL = "equal"
     DIFFERS = "DIFFERS"  # from what the reference makes of the same inputs
@@ -71,14 +71,14 @@ class OperatorResult:
 
 @dataclass(frozen=True, slots=True)
 class NpuOutput(Written):
-    """What one kernel wrote."""
+    """The output of one kernel."""
 
     operator: int = -1  # of the source model; -1: not known
 
 
 @dataclass(frozen=True, slots=True)
 class HostOutput:
-    """What a host call wrote: the bytes of a planned buffer."""
+    """The output of a host call: the bytes of a planned buffer."""
 
     where: str
     operator: int  # of the source model; -1: not known
@@ -161,7 +161,9 @@ class _Seen:
 
 
 class LayerComparison:
-    """Of one run: `layers` are the reference's tensors by index in `network`, the model as it was before compiling."""
+    """The comparison of one run: `layers` are the reference's tensors by index in `network`, the model as it was before
+    compiling.
+    """
 
     def __init__(
         self,

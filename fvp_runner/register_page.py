@@ -95,7 +95,7 @@ _CID = (0x0D, 0xF0, 0x05, 0xB1)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the registers say when CMD starts the NPU. Addresses are the NPU's, sizes bytes."""
+    """The contents of the registers when CMD starts the NPU. Addresses are the NPU's, sizes bytes."""
 
     queue_base: int
     queue_bytes: int

@@ -71,7 +71,7 @@ class CmsisNN:
 
     @property
     def option_text(self) -> str:
-        """What `--host-ops` says for it."""
+        """The text of `--host-kernels` for it."""
         return f"{CMSIS_NN}={self.folder}"
 
     def source_files(self, called: Iterable[str]) -> Mapping[str, bytes]:
@@ -107,7 +107,7 @@ class CmsisNN:
         return tuple(sorted(name for name, file in _defining_files(self.folder).items() if file in wanted))
 
     def scratch_bytes(self, kind: str, numbers: tuple[int, ...]) -> int:
-        """What `kind` (convolution, depthwise, dense, average) needs on the core that needs most."""
+        """The scratch of `kind` (convolution, depthwise, dense, average) on the core that needs most."""
         values = (ctypes.c_int32 * len(numbers))(*numbers)
         return max(0, int(getattr(_size_functions(self.folder), f"{kind}_bytes")(values)))
 

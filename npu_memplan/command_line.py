@@ -157,7 +157,7 @@ def verbosity(command: Any) -> Any:
 
 
 class Shown:
-    """What `progress` lends: say which part of the work has begun, and how much of it is done."""
+    """The handle that `progress` lends: say which part of the work has begun, and how much of it is done."""
 
     def __init__(self, tell: Callable[[str, int, int], None]) -> None:
         self._tell = tell

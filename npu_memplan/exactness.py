@@ -33,7 +33,7 @@ class Code(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is known of an operator's results; `reason` says why they are not exact, if they are not."""
+    """The claim on an operator's results; `reason` says why they are not exact, if they are not."""
 
     exactness: Exactness = Exactness.UNPROVEN
     reference: str = ""  # "": none
@@ -250,7 +250,7 @@ TOSA_EXACT: dict[str, frozenset[str]] = {
 
 
 def operator_claim(code: Code, kind: str, dtype: str) -> Claim:
-    """What is known of an operator of TFLite; `dtype` is the type of its activations."""
+    """The claim on an operator of TFLite; `dtype` is the type of its activations."""
     if code is Code.TVM:
         return Claim(reason="TVM's float form, as a rule within a step of TFLite")
     if kind in EXACT[code].get(dtype, ()) or (code is Code.HOST and kind in EXACT_AS_A_WHOLE):
@@ -266,7 +266,7 @@ def operator_claim(code: Code, kind: str, dtype: str) -> Claim:
 
 
 def hybrid_claim(kind: str) -> Claim:
-    """What is known of our host code of an operator with float32 activations and int8 weights."""
+    """The claim on our host code of an operator with float32 activations and int8 weights."""
     if kind in HYBRID:
         return Claim(Exactness.EXACT, MICRO if kind == "EMBEDDING_LOOKUP" else LITERT)
     if kind == HYBRID_LSTM:
@@ -275,7 +275,7 @@ def hybrid_claim(kind: str) -> Claim:
 
 
 def tosa_claim(kind: str, types: Collection[str], tried: bool) -> Claim:
-    """What is known of an operator of a TOSA file in Vela's stream; `types` of all its inputs and outputs.
+    """The claim on an operator of a TOSA file in Vela's stream; `types` of all its inputs and outputs.
 
     `tried`: the stream is of an NPU that `TOSA_EXACT` speaks of.
     """
@@ -294,7 +294,7 @@ TOSA_LAYERS = _name_set(
 
 
 def tosa_layer_claim(kind: str) -> Claim:
-    """What is known of an operator of a TOSA file in native lowering."""
+    """The claim on an operator of a TOSA file in native lowering."""
     if kind in TOSA_LAYERS:
         return Claim(Exactness.EXACT, TOSA)
     return Claim(reason=f"no test holds the layer of {kind} to {TOSA}")

@@ -122,7 +122,7 @@ def on_boards(
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What one compile made, or why it made nothing."""
+    """The result of one compile, or why it made nothing."""
 
     compiled: Compiled | str
     faults: tuple[str, ...] = ()
@@ -140,7 +140,9 @@ def _plan_or_reason(model: Path, wanted: CompileOptions, cache: ProgramCache | N
 
 
 def _first_that_fits(tried: Iterator[BoardRow]) -> BoardRow:
-    """Of rows that are made one after the other; where none fits, the one that lacks the fewest bytes."""
+    """The first row that fits, of rows that are made one after the other; where none fits, the one that lacks the
+    fewest bytes.
+    """
     rows: list[BoardRow] = []
     for row in tried:
         if row.fits:
@@ -188,7 +190,7 @@ def _board_row(name: str, options: CompileOptions, compiled: Compiled) -> BoardR
 
 
 def _cycles_and_clock(compiled: Compiled, artifact: Artifact) -> tuple[list[int], float]:
-    """Of the NPU, under each model of a printed range, and its clock, in the memories of `artifact`."""
+    """The cycles of the NPU, under each model of a printed range, and its clock, in the memories of `artifact`."""
     timing, memory_map = compiled.artifact.timing, artifact.memory_map
     if artifact.target.for_cycles:  # it was compiled for these memories, and may be from the cache, without streams
         return (list(timing.by_model.values()), timing.clock_hz) if timing is not None else ([], 0.0)
@@ -281,7 +283,7 @@ class Trial:
 
     @property
     def sort_key(self) -> tuple[int, ...]:
-        """What `PRICE` says, as a key to sort by."""
+        """The order of `PRICE`, as a key to sort by."""
         if not self.fits:
             return (1, self.needed_bytes)
         where = 2 if self.options.accelerator == NO_NPU else self.pools - 1
@@ -420,7 +422,7 @@ def fit(
 def _compile_or_refuse(
     compile: Callable[[CompileOptions], Compiled], wanted: CompileOptions, first: bool
 ) -> Compiled | str:
-    """What `compile` makes, or why it makes nothing; what is wrong with the model or the options ends the `first`."""
+    """Compile, or say why that makes nothing; what is wrong with the model or the options ends the `first`."""
     try:
         return compile(wanted)
     except RefusalError as error:

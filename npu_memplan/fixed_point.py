@@ -122,7 +122,7 @@ def multiply_by_quantised(value: Any, multiplier: int, shift: int) -> IntArray:
 
 
 def joined_uint8(part: tuple[float, int], whole: tuple[float, int]) -> list[int]:
-    """What each of the 256 values of an input of CONCATENATION becomes; (scale, zero point) of input and output.
+    """The result of each of the 256 values of an input of CONCATENATION; (scale, zero point) of input and output.
 
     LiteRT computes in float32, rounds the product before the sum, and the sum half away from zero.
     """

@@ -51,7 +51,7 @@ class KernelCosts:
 
 
 def kernel_cycles(symbol: str, arguments: Sequence[object], costs: KernelCosts) -> float:
-    """Of one call; `arguments` are buffers, by name, and numbers."""
+    """The cycles of one call; `arguments` are buffers, by name, and numbers."""
     numbers = [int(a) for a in arguments if isinstance(a, int)]
     return _COUNTS[symbol.removeprefix("npu_memplan_kernel_")](numbers, costs)
 
@@ -73,7 +73,7 @@ class _Axis:
 
 
 def _vector_count(length: int) -> int:
-    """Of eight elements; a rest takes the time of two."""
+    """The number of vectors of eight elements; a rest takes the time of two."""
     return length // 8 + (2 if length % 8 else 0)
 
 
@@ -174,7 +174,7 @@ _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """What a host function does in one call."""
+    """The work of a host function in one call."""
 
     cycles: float = 0.0
     operations: float = 0.0  # arithmetic, of any kind
@@ -269,7 +269,7 @@ class _Counter:
         return sum((self.value(i) for i in indices if _is_division(i)), _NOTHING)
 
     def value(self, expr: Any) -> HostWork:
-        """What computing `expr` takes."""
+        """The cost of computing `expr`."""
         kind = type(expr).__name__
         if isinstance(expr, ir.TensorLoad):
             return self.index(expr.indices) + self.access_work(expr.source, self.costs.load)

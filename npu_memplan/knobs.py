@@ -45,7 +45,7 @@ class TuningKnob:
             return None
 
     def flag_text(self, options: CompileOptions, budget_bytes: int) -> str:
-        """What to add to the command line of `options`, and what to leave out of it."""
+        """The text that is added to the command line of `options`, and what to leave out of it."""
         changed = self.apply_to(options, budget_bytes)
         if changed is None:
             return ""
@@ -62,7 +62,7 @@ def by_one(options: CompileOptions) -> CompileOptions:
 
 
 def _vela_only(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
-    """Of Vela's compiler only."""
+    """The changes, for programs of Vela's compiler only."""
     return lambda options, _: changes if options.npu_compiler == "vela" and options.accelerator != NO_NPU else {}
 
 
@@ -75,7 +75,7 @@ def _npu_only(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
 
 
 def _second_memory(options: CompileOptions, budget_bytes: int) -> Changes:
-    """Of systems that are known to have one to write to: those around NPUs that have it by default."""
+    """A second memory to write to, of systems that are known to have one: those around NPUs that have it by default."""
     if options.accelerator == NO_NPU or options.memory_mode.startswith(_SECOND):
         return {}
     if not accelerator_system(options.accelerator).memory_mode.startswith(_SECOND):
@@ -122,7 +122,7 @@ _WAYS: tuple[tuple[TuningKnob, ...], ...] = (
 
 
 def useful_knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool) -> tuple[TuningKnob, ...]:
-    """Those that would change something for the model in the file `source`, made with resolved `options`.
+    """The knobs that would change something for the model in the file `source`, made with resolved `options`.
 
     `searched`: no other place of the same buffers is smaller.
     """
@@ -137,7 +137,7 @@ def useful_knobs(options: CompileOptions, budget_bytes: int, source: str, *, sea
 
 
 def fit_trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[CompileOptions]:
-    """What `--fit` compiles: resolved `options`, every way to make the NPU's part, and the host alone."""
+    """The trials that `--fit` compiles: resolved `options`, every way to make the NPU's part, and the host alone."""
     seen: list[CompileOptions] = []
     for way in _WAYS:
         changed: CompileOptions | None = options
@@ -149,7 +149,7 @@ def fit_trials(options: CompileOptions, budget_bytes: int, source: str) -> Itera
 
 
 def further_trials(options: CompileOptions, budget_bytes: int, *, searched: bool) -> Iterator[CompileOptions]:
-    """What can be added to a trial that does not fit: all that costs nothing at run time, or else a second memory."""
+    """The trials beyond one that does not fit: with all that costs nothing at run time, or else a second memory."""
     changed = options
     for knob in ALL:
         if knob.same_program and _may_help(knob, searched):

@@ -463,7 +463,7 @@ class CompileOptions:
         return tuple(Pool(name, capacities.get(name)) for name in mode.pools)
 
     def _board_pools(self, mode: MemoryMode) -> dict[str, int]:
-        """What the board has for each pool: its largest place."""
+        """The pools of a board: for each its largest place."""
         if not self.board:
             return {}
         board = load_board(self.board)

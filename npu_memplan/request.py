@@ -67,7 +67,7 @@ class Request:
 
 
 def request(options: CompileOptions, beyond: str = "") -> Request:
-    """What `options` of `npu-memplan compile` ask for; `OptionError` when they contradict each other."""
+    """The request that `options` of `npu-memplan compile` make; `OptionError` when they contradict each other."""
     options = options.resolve_defaults()
     pools = options.planned_pools()
     stripes = None

@@ -80,7 +80,7 @@ def _load_operators_of(operators: Sequence[str]) -> None:
 
 
 def _reference_version(package: str) -> str:
-    """Of the reference; empty where it is a program of its own."""
+    """The version of the reference; empty where it is a program of its own."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return ""

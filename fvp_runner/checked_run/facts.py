@@ -16,8 +16,9 @@ PHASE, FACTS, FAULT = "phase", "facts", "fault"  # what a line of the process ha
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What is to be run: an artifact's directory, or a file for TFLite Micro, the model that it was made of, inputs as
-    `run --input` takes them."""
+    """The subject of a run: an artifact's directory, or a file for TFLite Micro, the model that it was made of, inputs
+    as `run --input` takes them.
+    """
 
     directory: str
     model: str

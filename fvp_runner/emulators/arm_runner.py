@@ -52,7 +52,7 @@ class ArmRunnerError(RunnerError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmRun:
-    """What Arm's runner did with a network. `memory_bytes` as the runner printed it: TFLite Micro's arena with its own
+    """The run of a network by Arm's runner. `memory_bytes` as the runner printed it: TFLite Micro's arena with its own
     structures, or the peak of ExecuTorch's temporary memory.
     """
 

@@ -57,7 +57,9 @@ def reaching_memory(board: Board, address: int, size_bytes: int) -> BoardMemory 
 
 
 def why_unreachable(board: Board, elf: Elf, address: int, written: bool) -> str:
-    """What is at an address that the NPU does not reach, and where it should be; in brackets, for a message."""
+    """The reason that the NPU does not reach an address: what is there, and where it should be; in brackets, for a
+    message.
+    """
     usable = [m for m in board.memories if Agent.NPU in m.agents and not (written and m.read_only)]
     reachable = ", ".join(memory.name for memory in usable)
     place = next((memory for memory in board.memories if memory.offset_of(address) is not None), None)
@@ -73,7 +75,7 @@ def why_unreachable(board: Board, elf: Elf, address: int, written: bool) -> str:
 
 
 def _section_advice(section: str, reachable: str) -> str:
-    """Where a section should be; one that holds other things too (.text, .bss) is not to move as a whole."""
+    """The place where a section should be; one that holds other things too (.text, .bss) is not to move as a whole."""
     if section in _COMMON:
         return (
             f"the linker script has no place for it and took it into {section}: give it a section of its own in one of "
@@ -133,7 +135,7 @@ class Device:
 
     @property
     def job_notes(self) -> tuple[str, ...]:
-        """What the NPU model remarked about the jobs since `start`, each once."""
+        """The remarks of the NPU model about the jobs since `start`, each once."""
         return tuple(dict.fromkeys(self.jobs.notes))
 
 
@@ -152,7 +154,7 @@ class EmulatedRunner(ABC):
 
     @abstractmethod
     def _emulator_version(self) -> str:
-        """Of the emulator."""
+        """The version of the emulator."""
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """Boot, run one inference, and read what came out. See `Runner.run`."""

@@ -240,7 +240,7 @@ def _accelerator_name(board: Board, default: str, options: FvpOptions) -> str:
 
 
 def _open_uart(where: str) -> BinaryIO:
-    """What the UART is written to, byte by byte as it comes: stdout, or a file."""
+    """The stream that the UART is written to, byte by byte as it comes: stdout, or a file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     descriptor = os.dup(sys.stdout.fileno()) if where == "-" else os.open(where, flags, 0o666)
     return os.fdopen(descriptor, "wb", buffering=0)

@@ -50,7 +50,7 @@ NO_FILES = MemoryFiles()
 
 @dataclass(frozen=True, slots=True)
 class ElfRun:
-    """What a program did. `exit_code` is None where it ended without saying one."""
+    """The run of a program. `exit_code` is None where it ended without saying one."""
 
     name: str
     console: str

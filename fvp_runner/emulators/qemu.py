@@ -101,7 +101,7 @@ def qemu_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Semihosting:
-    """What a program may do by semihosting: open files, relative to `folder`, read its command line, and exit."""
+    """The means of a program by semihosting: open files, relative to `folder`, read its command line, and exit."""
 
     command_line: str = ""
     folder: Path | None = None  # None: the current folder

@@ -170,7 +170,7 @@ class _UnicornMachine:
         return core + [r.UC_ARM_REG_S0 + i for i in range(16)]
 
     def _enter_handler(self, pc: int) -> dict[int, int]:
-        """What exception entry stacks; the handler returns to `_RETURN`."""
+        """Stack what exception entry stacks; the handler returns to `_RETURN`."""
         frame = {register: self._uc.reg_read(register) for register in self._saved_registers()}
         frame[self._regs.UC_ARM_REG_PC] = pc
         self._uc.reg_write(self._regs.UC_ARM_REG_LR, _RETURN | 1)

@@ -204,7 +204,9 @@ def _check_copies(calls: Sequence[EthosUCall], one_arena: bool) -> Iterator[Rema
 
 
 def _copied_bytes(one: EthosUCall, values: Sequence[int], numbers: Sequence[int], one_arena: bool) -> int:
-    """Of the tensors `values` of the method, which are `numbers` of the delegate; one arena: but where they lie so."""
+    """The bytes of the tensors `values` of the method, which are `numbers` of the delegate; one arena: but where they
+    lie so.
+    """
     copied = 0
     for value, number in zip(values, numbers, strict=True):
         tensor, known = one.network.tensors[number], one.method.tensor(value)

@@ -176,7 +176,7 @@ class MethodRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewrittenProgram:
-    """What came of a file; `arenas` are of `--emit one-arena`, `delegates` of a program for unchanged firmware."""
+    """The result for a file; `arenas` are of `--one-arena`, `delegates` of a program for unchanged firmware."""
 
     name: str
     methods: tuple[MethodRow, ...]
@@ -284,7 +284,7 @@ def compile_program(
 
 
 def one_arena_header() -> bytes:
-    """What a runner needs for a program in one arena."""
+    """The header that a runner needs for a program in one arena."""
     import npu_memplan.executorch
 
     return (Path(npu_memplan.executorch.__file__).parent / "one_arena.h").read_bytes()

@@ -154,7 +154,7 @@ _MOST_STEPS = 1_000_000  # of one inference
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodRun:
-    """What one inference gave."""
+    """The results of one inference."""
 
     outputs: tuple[NDArray[Any], ...]
     stats: tuple[RunStats, ...]  # of each call of a delegate
@@ -471,7 +471,7 @@ Given = Callable[[str, Sequence[MethodInput]], Sequence[NDArray[Any]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulated:
-    """What one inference gave; `outputs` are None where only delegates were run."""
+    """The results of one inference; `outputs` are None where only delegates were run."""
 
     method: Method
     calls: tuple[EthosUCall, ...]
@@ -495,7 +495,7 @@ class Simulated:
 
     @property
     def scratch_bytes(self) -> int:
-        """What the temporary allocator needs: the calls come one after another."""
+        """The bytes that the temporary allocator needs: the calls come one after another."""
         return max((c.blocks.scratch_bytes for c in self.calls), default=0)
 
 

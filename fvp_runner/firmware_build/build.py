@@ -120,7 +120,7 @@ class Elf:
         return None if offset is None else memoryview(self.image)[offset : offset + size_bytes]
 
     def read_only(self, address: int, size_bytes: int) -> memoryview | None:
-        """As `read`, but only from a segment that no program may write."""
+        """The same as `read`, but only from a segment that no program may write."""
         for s in self.segments:
             if not s.writable and s.virtual <= address and address + size_bytes <= s.virtual + s.file_bytes:
                 return self.read(address, size_bytes)

@@ -335,7 +335,7 @@ def _board_argument(board: Board) -> str:
 
 
 def build_commands(board: Board) -> tuple[str, ...]:
-    """What builds the project and runs it, in its folder."""
+    """The commands that build the project and run it, in its folder."""
     run = f"npu-memplan run --elf build/firmware.elf --board {_board_argument(board)}"
     return (
         "cmake -S . -B build -G Ninja -DCMAKE_TOOLCHAIN_FILE=cmake/arm-none-eabi.cmake",

@@ -120,7 +120,7 @@ def called_steps(main: str, name: str) -> list[tuple[int, str]]:
 
 
 def _number_calls(main: str, name: str) -> str:
-    """What precedes `main`, the text of `<name>.c`: its calls say their numbers before they are made."""
+    """The text of `<name>.c` with what precedes `main`: its calls say their numbers before they are made."""
     steps = called_steps(main, name)
     cases = "".join(f"    case {line}: return {number};\n" for number, (line, _) in enumerate(steps))
     macros = "".join(

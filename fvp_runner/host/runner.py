@@ -44,7 +44,7 @@ _SEED = 1
 
 
 class StreamedRows:
-    """Of one artifact; of one without such an input, nothing."""
+    """The rows of one artifact's streamed input; of one without such an input, nothing."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.slot: TensorSlot | None = None
@@ -193,7 +193,7 @@ class LocalRunner:
         self._define_kept()
 
     def start(self) -> None:
-        """What `reset` does, but for the poison: in pools that others have started in."""
+        """Do what `reset` does, but for the poison: in pools that others have started in."""
         self._check_free()
         if self.artifact.has_init and (status := self._library.init_constants(self._pool_pointers())) != 0:
             raise RunnerError(f"{self.artifact.name}_init returned {status}; 0 is success")
@@ -340,7 +340,7 @@ class LocalRunner:
         return self.pools[index][slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
 
     def _launch_npu(self, stream: int, stream_bytes: int, bases: Any, base_bytes: Any, count: int) -> int:
-        """What npu_memplan_npu_launch does here; an exception is kept for `infer` to raise."""
+        """Do what npu_memplan_npu_launch does, here; an exception is kept for `infer` to raise."""
         try:
             if time.perf_counter() > self._deadline:
                 raise self._too_long()

@@ -138,7 +138,7 @@ class PoolShadows:
 
     @cached_property
     def _step_accesses(self) -> list[list[tuple[list[_Named], list[_Named]]]]:
-        """Of each call, what its steps read and write in pools."""
+        """The bytes that the steps of each call read and write in pools."""
         points: dict[int, tuple[list[_Named], list[_Named]]] = {}
         for known in self._artifact.problem.accesses:
             if known.buffer in self._where:
@@ -188,7 +188,7 @@ class PoolShadows:
             )
 
     def _first_byte_text(self, pool: int, start: int, byte: int) -> str:
-        """Where a wrong byte of the buffer at `start` is, and what to do."""
+        """The place of a wrong byte of the buffer at `start`, and what to do."""
         return (
             f"the first is its byte {byte}, byte {start + byte} of pool {self._artifact.run_pools[pool].name}; "
             "check plan.json with npu-memplan verify, and compile the model again"

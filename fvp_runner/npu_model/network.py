@@ -207,7 +207,7 @@ class NetworkModel:
                         yield state, arena[tensor.arena_offset : tensor.arena_offset + tensor.size_bytes]
 
     def tensor_value(self, index: int) -> NDArray[Any]:
-        """What tensor `index` holds now, as a copy in its own type and shape."""
+        """The value of tensor `index` now, as a copy in its own type and shape."""
         tensor = self.network.tensors[index]
         value: NDArray[Any] = self._tensor_place(index).data.copy().view(tensor.dtype).reshape(tensor.shape)
         return value
@@ -423,7 +423,7 @@ def same_form(values: Array, zero_point: int, whole: Array, tensor: Tensor) -> b
 
 
 def _find_part(part: Array, whole: Array) -> tuple[slice, slice, slice] | None:
-    """Where `part` occurs in `whole`; None when nowhere."""
+    """The place of `part` in `whole`; None when nowhere."""
     room = [n - m + 1 for n, m in zip(whole.shape, part.shape, strict=True)]
     if min(room) < 1 or part.size < 2:
         return None

@@ -25,7 +25,7 @@ class ReferenceRunError(NpuMemplanError):
 
 
 class KeptStates(ABC):
-    """What runs a .tflite network, whose states outlive a step."""
+    """The runner of a .tflite network whose states outlive a step."""
 
     what: str  # for reports
     package: str  # the distribution that has it
@@ -175,4 +175,4 @@ class RealReference(FrameworkReference):
 
     @abstractmethod
     def _with_steps(self) -> Callable[[Sequence[NDArray[Any]], np.random.Generator], Any]:
-        """What `_compute` does, with each value a step up or down, as drawn, before it is quantised."""
+        """Compute as `_compute` does, with each value a step up or down, as drawn, before it is quantised."""

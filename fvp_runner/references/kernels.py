@@ -157,7 +157,7 @@ def _part_outputs(part: KeptStates, inputs: list[NDArray[Any]]) -> _Values:
 
 
 def _other_reference(found: Reference | CpuOperator) -> type[OwnReference | LiteRTReference] | None:
-    """Of an operator that tflite-micro has no kernel for; None of what it has."""
+    """The reference of an operator that tflite-micro has no kernel for; None of what it has."""
     if isinstance(found, Reference):
         return None
     return OwnReference if own_reference(found) is not None else LiteRTReference
@@ -187,7 +187,7 @@ class ReferenceOperator(KernelsReference):
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Of one operator: elements that LiteRT makes otherwise."""
+    """The disagreement about one operator: elements that LiteRT makes otherwise."""
 
     operator: int
     kind: str

@@ -27,7 +27,7 @@ class MemoryUse:
 
     @property
     def headroom_bytes(self) -> int:
-        """What is left; negative where it does not fit."""
+        """The bytes that are left; negative where it does not fit."""
         return self.memory.size_bytes - self.used_bytes
 
 

@@ -163,7 +163,7 @@ class Application:
 
 
 def joint_name(network: str, buffer: str) -> str:
-    """What a buffer of `network` is called in the joint plan."""
+    """The name of a buffer of `network` in the joint plan."""
     return f"{network}/{buffer}"
 
 

@@ -428,20 +428,21 @@ class Artifact:
 
     @property
     def npu_milliseconds(self) -> tuple[float, ...]:
-        """Of the NPU's calls, first by the nominal estimate, then under each model of a printed range."""
+        """The time of the NPU's calls, first by the nominal estimate, then under each model of a printed range."""
         timing, cycles = self.timing, self.estimated_cycles
         return () if timing is None or not cycles else tuple(timing.each_milliseconds(cycles))
 
     @property
     def host_milliseconds(self) -> float | None:
-        """Of the CPU's calls, estimated; None where that or the CPU's clock is unknown."""
+        """The time of the CPU's calls, estimated; None where that or the CPU's clock is unknown."""
         cycles, clock = self.host_cycles, self.host_clock_hz
         return 1000 * cycles / clock if cycles is not None and clock else None
 
     @property
     def total_milliseconds(self) -> tuple[float, ...]:
-        """Of one inference, as `npu_milliseconds`: NPU and CPU one after the other; empty where nothing is known, or of
-        the CPU's calls only cycles. What a call of the NPU takes by itself (driver, interrupt, caches) is unknown.
+        """The time of one inference, as `npu_milliseconds`: NPU and CPU one after the other; empty where nothing is
+        known, or of the CPU's calls only cycles. What a call of the NPU takes by itself (driver, interrupt, caches) is
+        unknown.
         """
         host = self.host_milliseconds
         if host is None:
@@ -450,14 +451,18 @@ class Artifact:
 
     @property
     def total_cycles(self) -> int | None:
-        """Of NPU and CPU, of the NPU's clock, or without NPU calls of the CPU's; None where nothing is known."""
+        """The cycles of NPU and CPU, of the NPU's clock, or without NPU calls of the CPU's; None where nothing is
+        known.
+        """
         if self.timing is None or not self.host_cycles:
             return self.estimated_cycles if self.estimated_cycles is not None else self.host_cycles
         return (self.estimated_cycles or 0) + round(self.host_cycles * self.timing.clock_hz / self.host_clock_hz)
 
     @property
     def vela_milliseconds(self) -> float | None:
-        """Of Vela's own stream, in its own arena, with what Vela leaves to the CPU; None where there is none."""
+        """The time of Vela's own stream, in its own arena, with what Vela leaves to the CPU; None where there is
+        none.
+        """
         timing = self.timing
         if timing is None or not timing.vela_stream_bounds:
             return None

@@ -27,7 +27,7 @@ _VELAS = {"sram": "SRAM AC", "dram": "DRAM AC", "on_chip_flash": "OnFlash AC", "
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What the NPU does for one operator of the source model."""
+    """The NPU's work for one operator of the source model."""
 
     operator: int  # its index in the file; -1: unknown
     name: str
@@ -43,7 +43,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class HostLayer:
-    """What one call of the host costs it by the estimate (`host_time`)."""
+    """The cost of one call on the host by the estimate (`host_time`)."""
 
     operator: int  # its index in the source model; -1: unknown
     name: str
@@ -70,7 +70,7 @@ class Timing:
         return 1000 * cycles / self.clock_hz
 
     def each_milliseconds(self, cycles: int) -> Iterator[float]:
-        """Of `cycles`, and of those of all models."""
+        """The time of `cycles`, and of those of all models."""
         return map(self.milliseconds, (cycles, *self.by_model.values()))
 
     def main_causes(self) -> str:

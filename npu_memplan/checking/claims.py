@@ -71,7 +71,7 @@ class CheckedProgram(Generic[T]):
 
     @property
     def given_up(self) -> GivenUp:
-        """It was given up for its first difference."""
+        """The program as one that was given up for its first difference."""
         assert self.check.first is not None
         return GivenUp(self.option_flags, self.check.reference, self.check.first)
 
@@ -236,8 +236,9 @@ def write_checked(
 
 
 def compile_candidate(model: Path, requested: CompileOptions) -> CheckedProgram[Compiled]:
-    """What `requested` makes of the file `model`, checked whatever work that is: where operators move to the CPU, it is
-    more than the first check was."""
+    """Compile the file `model` as `requested` and check the result whatever work that is: where operators move to the
+    CPU, it is more than the first check was.
+    """
     made = plan_model(model, requested)
     with scratch_folder("check") as place:
         written = write_artifact(made, place)
@@ -291,7 +292,7 @@ def _reason_not_run(artifact: Artifact) -> str:
 
 
 def _backend_name(artifact: Artifact) -> str:
-    """What made the NPU's operations, as --npu-compiler says it."""
+    """The compiler of the NPU's operations, as --npu-compiler says it."""
 
     from ..tuning.selection import COMPILERS  # imports TVM, which a cached program does without
 

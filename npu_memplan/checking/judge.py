@@ -56,7 +56,7 @@ _REFERENCE_CYCLES = 300_000
 
 @dataclass(frozen=True, slots=True)
 class CheckWork:
-    """What a check of a program runs, once and for every input."""
+    """The work that a check of a program runs, once and for every input."""
 
     npu_operations: int
     npu_macs: int
@@ -93,7 +93,7 @@ class CheckWork:
 
 
 def work_of(artifact: Artifact) -> CheckWork:
-    """What a check of `artifact` runs."""
+    """The work of a check of `artifact`."""
     return CheckWork(
         artifact.npu_operations,
         artifact.npu_macs or 0,
@@ -137,7 +137,7 @@ _ULPS = 4  # what two C libraries' functions, each within two, may be apart
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a check is about: operators with their claims, the unit of outputs' differences, and what runs it."""
+    """The subject of a check: operators with their claims, the unit of outputs' differences, and what runs it."""
 
     operators: Sequence[Operator]
     unit: str  # "LSB" of integers; of floats it is the tensor's own
@@ -151,7 +151,7 @@ def judge_run(artifact: Artifact, facts: RunFacts) -> CheckResult:
 
 
 def unit_of(dtypes: Iterable[str]) -> str:
-    """Of the differences of outputs of these types."""
+    """The unit of the differences of outputs of these types."""
     return "" if any(dtype.startswith("float") for dtype in dtypes) else "LSB"
 
 
@@ -178,7 +178,9 @@ def judge_program(program: Judged, facts: RunFacts) -> CheckResult:
 
 
 def _run_verdict(program: Judged, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
-    """Of a run that differs: by the first operator that differs further than it claims, or else the first."""
+    """The verdict on a run that differs: by the first operator that differs further than it claims, or else the
+    first.
+    """
     differing = [row for row in run.operators if row.verdict is Verdict.DIFFERS]
     further = [row for row in differing if not _claims_cover(program.operators, run, row)]
     first, row = _first_reported(program, run, next(iter((*further, *differing)), None))
@@ -332,7 +334,8 @@ def _end_worker(worker: _Worker) -> int:
 
 
 def run_in_worker(request: RunRequest) -> RunFacts:
-    """What the worker found. A process that ended by itself is the reference's doing, or the program's, by its phase.
+    """The findings of the worker. A process that ended by itself is the reference's doing, or the program's, by its
+    phase.
 
     Raises `InternalError` with the trace of a fault of ours.
     """

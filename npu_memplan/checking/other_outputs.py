@@ -71,7 +71,8 @@ def link_checked(
     write: Callable[[Linked], Written],
     mode: CheckMode,
 ) -> tuple[Written, dict[str, Artifact]]:
-    """What `write` puts into the empty `folder` of the networks that `link` makes, and each with its check, by name.
+    """Let `write` put the networks that `link` makes into the empty `folder`; return its result, and each network with
+    its check, by name.
 
     `models`: the file of each network that is compiled. Raises `InternalError` where no program of a network is right.
     """

@@ -106,7 +106,7 @@ FOLDER = "cmsis_nn"
 
 
 def include_line(interface: Interface) -> list[str]:
-    """What the host's code includes; nothing without a library."""
+    """The `#include` of the host's code; nothing without a library."""
     return [f'#include "{_file_stem(interface)}.h"\n'] if interface.host_kernels else []
 
 

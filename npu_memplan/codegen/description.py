@@ -63,7 +63,7 @@ def describe_artifact(loaded: Loaded, program: Program, problem: Problem, plan: 
 
 
 def _order_notes(main: Any) -> list[str]:
-    """What another order than the model's saves."""
+    """Notes on what another order than the model's saves."""
     found = {str(name): [int(n) for n in peaks] for name, peaks in (main.attrs.get(ORDER_PEAKS) or {}).items()}
     return [
         f"independent operators{'' if name == 'main' else f' of {name}'} run in another order than the model's, which "
@@ -170,7 +170,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
 
 
 def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
-    """What each call of the host costs; calls of which that is unknown are left out. Functions are named after the
+    """The cost of each call of the host; calls of which that is unknown are left out. Functions are named after the
     kinds of their operators, in the model's order.
     """
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]

@@ -109,7 +109,7 @@ def print_model_header(
 
 
 def _entry_lines(interface: Interface) -> Iterator[str]:
-    """What makes an inference."""
+    """The lines of the functions that make an inference."""
     name, streamed = interface.name, interface.streamed
     if streamed is None:
         yield "/* One inference. pools[i] is the base of pool i; 0 is success. */"
@@ -126,13 +126,13 @@ def _entry_lines(interface: Interface) -> Iterator[str]:
 
 
 def _step_parameters(interface: Interface, call: FunctionCall) -> str:
-    """Of one step; the NPU's work on a streamed input has several parts."""
+    """The parameters of one step; the NPU's work on a streamed input has several parts."""
     parts = call.is_npu and STREAMED_ROWS in call.primfunc.attrs
     return f"{interface.parameter_text}, int32_t part" if parts else interface.parameter_text
 
 
 def _start_prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
-    """What is called before the first run."""
+    """The prototypes of what is called before the first run."""
     name = interface.name
     if initialised:
         yield "/* Puts constants into the pools: once, before states are reset and inputs are written. */"
@@ -180,7 +180,7 @@ def _source_lines(interface: Interface) -> list[str]:
 
 
 def _npu_lines(interface: Interface) -> list[str]:
-    """What a driver compares with the NPU, and what it writes in addition to the base pointers."""
+    """The lines that a driver compares with the NPU, and those with what it writes in addition to the base pointers."""
     npu, upper = interface.npu, interface.name.upper()
     if npu is None:
         return []
@@ -379,7 +379,7 @@ def print_executor_header(interface: ModuleInterface, constants: Mapping[str, by
 
 
 def _initialisation_lines(interface: ModuleInterface, pool: str, content: bytes) -> list[str]:
-    """What the caller's array for a constant pool is to be initialised with."""
+    """The lines that a caller's array for a constant pool is to be initialised with."""
     rows = [content[at : at + _BYTES_A_LINE] for at in range(0, len(content), _BYTES_A_LINE)]
     listed = ", \\\n".join("  " + ", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
     return [

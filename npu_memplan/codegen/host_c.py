@@ -99,7 +99,7 @@ def _holds_values(dtype: str, values: Range) -> bool:
 
 
 class _Ranges:
-    """What integers the expressions of a body can be; of what C keeps in registers, over all that is stored there."""
+    """The integers that expressions of a body can be; of what C keeps in registers, over all that is stored there."""
 
     def __init__(self, body: Any, known: Mapping[Any, Range]) -> None:
         self._known = known
@@ -355,7 +355,7 @@ def _plain_abi(function: Any, name: str) -> Any:
 
 
 def _printable_function(function: Any) -> Any:
-    """What TVM would not print as it must be, as calls.
+    """The function with calls in place of what TVM would not print as it must be.
 
     `tirx.fabs`, for which TVM 0.27 has no C form, is the C library's; minima and maxima are functions that `_tidy`
     defines; float constants are named by their bits, which `_tidy` prints exactly.

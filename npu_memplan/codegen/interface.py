@@ -30,7 +30,7 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class NpuTarget:
-    """What a driver must know of the NPU that a model was compiled for."""
+    """The facts that a driver must know of the NPU that a model was compiled for."""
 
     accelerator: str
     config: int  # bits of the register CONFIG that count

@@ -86,7 +86,7 @@ def calls_in(body: Iterable[FunctionCall | IfElse]) -> Iterator[FunctionCall]:
 
 @dataclass(slots=True)
 class PlannedProgram:
-    """What runs, in program order; equal constants are stored once.
+    """A program's calls in order; equal constants are stored once.
 
     `constant_pools` says which constants are whole pools, by their names; `initialise` are the calls
     that put constants into writable pools.
@@ -128,7 +128,7 @@ class _Reader:
         self.seen: dict[tuple[str, str], int] = {}  # dtype and digest -> constant
 
     def read_function(self, function: Any) -> list[FunctionCall | IfElse]:
-        """What one Relax function on pools does."""
+        """Read what one Relax function on pools does."""
         known: _Known = {p: PoolArgument(i) for i, p in enumerate(function.params)}
         attributes = function.attrs or {}
         names = [str(name) for name, size in attributes.get(CONSTANT_POOLS, ()) if size]

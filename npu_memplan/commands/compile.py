@@ -237,7 +237,7 @@ def _compile_program(model: Path, output: Path | None, force: bool, as_json: boo
 
 
 def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path, verbosity: Verbosity) -> None:
-    """What a compile found: the verdict, what was tried, what was selected."""
+    """Print the result of a compile: the verdict, what was tried, what was selected."""
     from ..report.facts.dearest import DEAREST_HEADING, dearest_lines
     from ..report.text.first_screen import first_screen
 
@@ -320,7 +320,7 @@ def _times(artifact: Artifact) -> dict[str, Any]:
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:
-    """What `--json` prints; null: not known, or not requested."""
+    """The object that `--json` prints; null: not known, or not requested."""
     fit = fit_of(artifact)
     bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
     return {

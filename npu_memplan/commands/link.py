@@ -181,7 +181,7 @@ def _of_first(models: tuple[Path, ...]) -> CompileOptions:
 
 
 def summary(application: Application, joint: Artifact, checked: Mapping[str, Artifact]) -> dict[str, Any]:
-    """What `--json` prints; `checked`: the networks that were compiled, by name."""
+    """The object that `--json` prints; `checked`: the networks that were compiled, by name."""
     return {
         "name": application.name,
         "status": joint.plan.status.value,

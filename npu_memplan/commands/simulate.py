@@ -118,7 +118,7 @@ def command(
 
 
 def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]) -> Network:
-    """What runs: the file as it is, or what Vela makes of a TOSA file."""
+    """The network to run: the file as it is, or what Vela makes of a TOSA file."""
     from ..models.tflite import read_network
 
     if not is_tosa(data):

@@ -160,7 +160,7 @@ _SHOWN, _CHEAPEST, _TABLE = 20, 5, 40  # of the cases that failed, of the target
 def report_text(
     swept: Swept, table: Table, changes: Sequence[Difference] | None = None, deadline_ms: float | None = None
 ) -> str:
-    """What is printed: counts, failures, the table, the cheapest targets for all networks, differences."""
+    """The text to print: counts, failures, the table, the cheapest targets for all networks, differences."""
     from ..sweep import Outcome
 
     counts = Counter(row.result.outcome.value for row in table.rows)

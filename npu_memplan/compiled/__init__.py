@@ -30,7 +30,7 @@ FOUND, INFEASIBLE, LIMIT, NO_MEMORY = 1, 0, -1, -2  # of common.h
 
 
 def check_verdict(answer: int) -> int:
-    """What a compiled search answered; `MemoryError` when it had no memory."""
+    """Return the answer of a compiled search; `MemoryError` when it had no memory."""
     if answer == NO_MEMORY:
         raise MemoryError("a compiled search found no memory for its state")
     return answer

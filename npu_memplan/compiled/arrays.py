@@ -34,7 +34,7 @@ def random_state(seed: int) -> array[int]:
 
 
 def array_address(values: Any, code: str) -> int | None:
-    """Where the elements of a writable buffer stand, which must be of type `code` (of `array`); None without any."""
+    """The address of the elements of a writable buffer, which must be of type `code` (of `array`); None without any."""
     view = memoryview(values)
     kind = view.format.lstrip("<@=")
     if _SAME.get(kind, kind) != code or view.itemsize != array(code).itemsize or not view.c_contiguous:

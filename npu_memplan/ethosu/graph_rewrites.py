@@ -268,7 +268,7 @@ def sum_by_rows(graph: LayerGraph) -> LayerGraph:
 
 
 def _average_by_rows(layer: PoolLayer, graph: LayerGraph) -> tuple[RowSums, Total] | None:
-    """Of all rows and columns of 8 bits."""
+    """The sums that make the average of all rows and columns of 8 bits."""
     source, result = graph.tensors[layer.inputs[0]], graph.tensors[layer.output]
     height, width, depth = source.hwc
     whole = layer.kernel == (height, width) and not layer.padding.is_padded and not layer.across
@@ -288,7 +288,9 @@ def _average_by_rows(layer: PoolLayer, graph: LayerGraph) -> tuple[RowSums, Tota
 
 
 def _product(layer: FullyConnected, graph: LayerGraph) -> tuple[RowSums, Total] | None:
-    """Of a flattened map: all groups of rows are multiplied by the weights of every group, of which each needs one."""
+    """The sums that make the product of a flattened map: all groups of rows are multiplied by the weights of every
+    group, of which each needs one.
+    """
     flat, result = graph.tensors[layer.inputs[0]], graph.tensors[layer.output]
     shaped = graph.producer(flat.name)
     if not isinstance(shaped, Reshape) or flat.dtype != "int8" or max(len(layer.weight_scales), len(layer.stated)) > 1:
@@ -454,7 +456,7 @@ def _cycles(
     accelerator: Architecture,
     memory_map: MemoryMap,
 ) -> float:
-    """Of the kernels with constants copied to the NPU's own memory, and of their way there."""
+    """The cycles of the kernels with constants copied to the NPU's own memory, and of their way there."""
     graph = LayerGraph("im2col", tensors, layers[0].inputs, (layers[-1].output,), layers, arithmetic)
     builder = Builder(accelerator, memory_map.with_constants_near())
     storage = assign(builder, graph)

@@ -144,7 +144,7 @@ class _Operators:
         return max(alive, default=0)
 
     def _in_place(self, bound: tuple[int, int], number: dict[str, int]) -> Iterator[InPlace]:
-        """What a layer's output may share with an input that is read no more."""
+        """The bytes that a layer's output may share with an input that is read no more."""
         spans: list[dict[tuple[str, bool], tuple[int, int]]] = []
         exact: list[dict[str, int]] = []
         for index in range(*bound):
@@ -231,9 +231,9 @@ OperatorOf = Callable[[str, tuple[int, ...]], int]
 
 @dataclass(frozen=True, slots=True)
 class LoweringTarget:
-    """What a program is lowered for: feature maps inside would rather be in `fast_region` (-1: no preference),
-    `memory_map` are the memories around the NPU (None: its default system's), of which the last region's has the maps;
-    `for_cycles`: time is worth more than bytes; `sums_by_rows`: sums over whole maps are made by rows.
+    """The target of a lowering: feature maps inside would rather be in `fast_region` (-1: no preference), `memory_map`
+    are the memories around the NPU (None: its default system's), of which the last region's has the maps; `for_cycles`:
+    time is worth more than bytes; `sums_by_rows`: sums over whole maps are made by rows.
     """
 
     fast_region: int = -1

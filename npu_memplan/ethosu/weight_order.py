@@ -28,7 +28,7 @@ _TEN = 10  # elements of a depthwise kernel in a row
 
 @dataclass(frozen=True, slots=True)
 class WeightArrangement:
-    """What of an operation decides the order of its weights."""
+    """The features of an operation that decide the order of its weights."""
 
     block_depth: int
     micro_depth: int  # output channels of a micro-block

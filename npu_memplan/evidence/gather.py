@@ -128,7 +128,7 @@ def gather_record(
 
 
 def _empty_record(runner: str, target: str, runner_version: str, board: str, adapters_set: bool) -> EvidenceRecord:
-    """What a record has in addition to its rows."""
+    """A record without rows: all that it has besides."""
     return EvidenceRecord(
         runner=runner,
         runner_version=runner_version,

@@ -29,7 +29,7 @@ class EvidenceError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Of one inference, all NPU calls added: cycles, and data beats on the AXI ports."""
+    """The counters of one inference, all NPU calls added: cycles, and data beats on the AXI ports."""
 
     cycles: int | None = None
     axi0_read: int | None = None
@@ -40,7 +40,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Hazards:
-    """What keeps the operations of the streams apart, and what our model's checks found."""
+    """The waits and dependencies that keep operations of the streams apart, and what our model's checks found."""
 
     kernel_waits: int
     dma_waits: int

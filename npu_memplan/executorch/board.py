@@ -73,7 +73,7 @@ class PoolNeed:
 
 @dataclass(frozen=True, slots=True)
 class PoolFit:
-    """Where each pool goes, and which memories have too few bytes for what they are given."""
+    """The memory of each pool, and the memories that have too few bytes for what they are given."""
 
     homes: tuple[tuple[PoolNeed, BoardMemory | None], ...]
     short: tuple[tuple[BoardMemory, int], ...]  # memory, bytes that it is given

@@ -325,7 +325,9 @@ class _Thing:
 
 
 def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
-    """Where everything in `method` lies; an instruction is one point, a delegate two and one for each operation."""
+    """The memory of `method`: all that lies in it; an instruction is one point, a delegate two and one for each
+    operation.
+    """
     lifted: dict[int, NpuProgram] = {}
     notes: list[str] = []
     calls = {one.position: one for one in npu_calls(program) if one.method is method}
@@ -433,7 +435,7 @@ def _planned_things(method: Method, starts: Sequence[int]) -> Iterator[_Thing]:
 
 
 def _scratch_things(one: EthosUCall, lifted: NpuProgram | None, start: int, end: int) -> Iterator[_Thing]:
-    """What lies in the scratch while a delegate runs, from point `start` to `end`."""
+    """The contents of the scratch while a delegate runs, from point `start` to `end`."""
     label = f"call{one.position}"
     if lifted is None:
         whole = Buffer(f"{label}.{SCRATCH_POOL}", one.blocks.scratch_bytes, (Lifetime(start, end),), 1,

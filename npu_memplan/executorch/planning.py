@@ -34,7 +34,9 @@ class ExirError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class GreedyPlan:
-    """What ExecuTorch's own planner makes of the same tensors: bytes of each buffer, and where each spec lies."""
+    """The plan that ExecuTorch's own planner makes of the same tensors: bytes of each buffer, and where each spec
+    lies.
+    """
 
     sizes: list[int]
     places: list[tuple[int, int]]  # memory id, offset
@@ -158,7 +160,7 @@ def memory_planning(
 
 @dataclass(frozen=True, slots=True)
 class PlannedGraph:
-    """What came of one graph: bytes in all buffers, greedy's, and what no plan can go below."""
+    """The result for one graph: bytes in all buffers, greedy's, and what no plan can go below."""
 
     tensors: int
     planned_bytes: int

@@ -35,9 +35,10 @@ class ScratchError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class ScratchGoal:
-    """What is best. `objective`: the least bytes at whatever cycles (`bytes`), at no more cycles than before
+    """The goal of a search. `objective`: the least bytes at whatever cycles (`bytes`), at no more cycles than before
     (`cycles`), at a hundredth more at most (`auto`). With `pool_bytes`: the fewest cycles that fit it. Cycles are an
-    estimate, with the memories of `board`, or with those that the delegate was compiled for."""
+    estimate, with the memories of `board`, or with those that the delegate was compiled for.
+    """
 
     objective: str = "auto"
     effort: str = "normal"
@@ -52,7 +53,7 @@ class ScratchGoal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplannedDelegate:
-    """What came of one delegate; `data` is None where it is left as it is, and `note` says why."""
+    """The result for one delegate; `data` is None where it is left as it is, and `note` says why."""
 
     delegate: Delegate
     method: str
@@ -157,7 +158,7 @@ def _fitting(one: ReplannedDelegate, goal: ScratchGoal) -> ReplannedDelegate:
 
 
 def _problem(lifted: LiftedCall, slack: int) -> Problem:
-    """What lies in the scratch: inputs from the start on, outputs until the end.
+    """The problem of the scratch: inputs from the start on, outputs until the end.
 
     Others are kept for `slack` operations more at both ends, so that copies and kernels beside them need not wait, and
     lie in the fast scratch as far as it has room: those that move the most bytes.
@@ -213,7 +214,7 @@ def replan_tensors(method: Method) -> ReplannedTensors | None:
 
 
 def _file_alignment(offsets: Collection[int]) -> int:
-    """What the file's own plan keeps to, as far as its offsets show: at most 64 bytes."""
+    """The alignment that the file's own plan keeps to, as far as its offsets show: at most 64 bytes."""
     return next(step for step in (64, 32, ALIGNMENT) if step == ALIGNMENT or not any(o % step for o in offsets))
 
 
@@ -244,7 +245,7 @@ class SharedArena:
 
     @property
     def arena_bytes(self) -> int:
-        """Of planned buffer 1, the scratch included."""
+        """The bytes of planned buffer 1, the scratch included."""
         return self.tensors.planned_bytes[ARENA]
 
 
@@ -466,7 +467,7 @@ class _Arena:
         return SharedArena(self.method, made, delegates, bound, cycles, before, copied, copied_before)
 
     def _places(self, call: _Call, offsets: Mapping[str, int]) -> dict[str, int]:
-        """Where each of a call's buffers lies in the scratch, which is where it lies in the arena."""
+        """The place of each of a call's buffers in the scratch, which is where it lies in the arena."""
         assert call.lifted is not None
         places = {}
         for buffer in call.lifted.contents:

@@ -61,7 +61,7 @@ BUDGETS = {"quick": CopyBudget(1, WORK // 8), "normal": CopyBudget(2, WORK), "ma
 
 @dataclass(frozen=True, slots=True)
 class CopySpace:
-    """Where copies go: NPU `region`, beside maps that lie `where` they do, below the end of what they may take.
+    """The room for copies: NPU `region`, beside maps that lie `where` they do, below the end of what they may take.
 
     `names`: the maps of that region.
     """
@@ -104,7 +104,7 @@ def programs_with_copies(lowered: Lowered, space: CopySpace, limit_bytes: int, b
 
 
 def _held_ranges(program: NpuProgram, space: CopySpace) -> list[OccupiedRange]:
-    """What lies in the region while the program runs."""
+    """The ranges that are held in the region while the program runs."""
     sizes, found = {b.name: b.size_bytes for b in program.buffers}, []
     for name, (first, last) in program.live_ranges().items():
         if name in space.names:
@@ -235,7 +235,9 @@ def _slots(program: NpuProgram, vela: EthosUCall) -> list[tuple[BlockSlot, str]]
 
 
 def _fast_bytes(vela: EthosUCall, goal: ScratchGoal) -> int:
-    """Of the fast scratch that the delegate's memory mode has: its size, or what Vela's stream touches there."""
+    """The bytes of the fast scratch that the delegate's memory mode has: its size, or what Vela's stream touches
+    there.
+    """
     pools = options_for(vela, {}, goal.board).planned_pools()
     if len(pools) < FAST:
         return 0

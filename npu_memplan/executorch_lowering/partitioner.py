@@ -137,7 +137,7 @@ def plan_blocks(
 def _rank(
     vela: bytes, native: Collection[bytes], specs: Mapping[str, bytes], goal: ScratchGoal
 ) -> Callable[[bytes], tuple[int, ...]]:
-    """What the goal wants least of first: of cycles, those of the timing model with the most.
+    """The order of results by what the goal wants least of first; cycles are those of the timing model with the most.
 
     Without a pool, few bytes count among those of nearly the fewest cycles. Native ones that a timing model says are
     slower than Vela's come last, but for the fewest bytes at whatever cycles.
@@ -199,7 +199,7 @@ def _preprocess(original: Any, edge_program: Any, compile_specs: Sequence[Any]) 
 
 
 def _with_graph(original: Any, edge_program: Any, specs: Sequence[Any]) -> tuple[Any, bytes]:
-    """What Arm's backend makes, and the TOSA graph that it gave Vela."""
+    """The result of Arm's backend, and the TOSA graph that it gave Vela."""
     from executorch.backends.arm.ethosu import EthosUBackend
 
     compile_graph, graphs = EthosUBackend._compile_tosa_flatbuffer, []

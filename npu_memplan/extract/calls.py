@@ -78,7 +78,7 @@ ENSURE = "relax.memory.ensure_zero_offset"
 
 
 def look(source: View, call: Any) -> View | None:
-    """What `call` sees of `source`; None where only the run time can tell."""
+    """The view that `call` has of `source`; None where only the run time can tell."""
     ty = call.ty
     known = isinstance(ty.shape, relax.ShapeExpr) and not source.tensor.external.startswith("its shape")
     if not known or ty.dtype is None:

@@ -183,7 +183,7 @@ class _Analysis:
 
 
 def _locals(nodes: Iterable[Node]) -> Iterator[Storage]:
-    """What is local to the loops among `nodes`, however deep."""
+    """The storages that are local to the loops among `nodes`, however deep."""
     for node in nodes:
         if isinstance(node, Loop):
             yield from (*node.local, *_locals(node.body))

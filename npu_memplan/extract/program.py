@@ -33,7 +33,7 @@ def element_bytes(dtype: str) -> int:
 
 
 def element_alignment(dtype: str) -> int:
-    """What an element's address is a multiple of, in bytes: its size, rounded up to a power of two."""
+    """The alignment of an element's address, in bytes: its size, rounded up to a power of two."""
     return 1 << (element_bytes(dtype) - 1).bit_length()
 
 
@@ -112,7 +112,8 @@ _PARTS = 32
 
 
 def lower_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
-    """What `expr` is never less than with each symbol in `[0, bound]`, mostly its least value; None when there is none.
+    """A number that `expr` is never less than with each symbol in `[0, bound]`, mostly its least value; None when there
+    is none.
 
     Ranges of the symbols are divided where the interval that TVM's analyser gives leaves the most open, down to such
     that have so few values that all are tried.
@@ -148,7 +149,7 @@ _Ranges = tuple[tuple[int, int], ...]  # first and last value of each symbol
 
 
 class _Least:
-    """What an expression of `free` symbols is never less than in ranges of these."""
+    """A number that an expression of `free` symbols is never less than in ranges of these."""
 
     def __init__(self, expr: Any, free: Sequence[Any]) -> None:
         self.expr, self.free = expr, free
@@ -297,7 +298,9 @@ class RelaxTensor:
 
     @property
     def least_alignment(self) -> int:
-        """Of its first byte: what its elements, the calls that use it, and a tensor object on it require."""
+        """The least alignment of its first byte: what its elements, the calls that use it, and a tensor object on it
+        require.
+        """
         return max(self.alignment, element_alignment(self.dtype), VIEW_ALIGNMENT if self.view else 1)
 
     @property
@@ -332,12 +335,12 @@ class Internal:
 
     @property
     def dtype(self) -> str:
-        """Of its elements."""
+        """The type of its elements."""
         return str(self.allocation.buffer.dtype)
 
     @property
     def least_alignment(self) -> int:
-        """Of its first byte: what its elements and the call require."""
+        """The least alignment of its first byte: what its elements and the call require."""
         return max(self.alignment, element_alignment(self.dtype))
 
 
@@ -355,7 +358,7 @@ class StepAccess(NamedTuple):  # not a dataclass: a large stream has tens of tho
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """What happens at one point of time."""
+    """The accesses at one point of time."""
 
     label: str
     accesses: tuple[StepAccess, ...]
@@ -389,7 +392,7 @@ Node = Step | Branch | Loop
 
 @dataclass(slots=True)
 class Body:
-    """What runs in one block: for the rewriter, and for the analysis."""
+    """The contents of one block: for the rewriter, and for the analysis."""
 
     statements: list[Statement] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -450,7 +453,8 @@ Value = View | Fixed | Plain | Several
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What the steps from `step` to `last` allow, in which the second storage is born and the first one dies.
+    """The overlap that the steps from `step` to `last` allow, in which the second storage is born and the first one
+    dies.
 
     The rest of the program decides whether it holds.
     """
@@ -544,7 +548,7 @@ class Program:
 
     @property
     def results(self) -> list[View]:
-        """What is returned, as far as it is tensors."""
+        """The tensors that are returned."""
         return list(views(self.result))
 
     def number_points(self) -> list[Step]:
@@ -565,5 +569,5 @@ def result_views(value: Value) -> Iterator[View | Fixed | Plain]:
 
 
 def views(value: Value) -> Iterator[View]:
-    """Those of the leaves that are tensors."""
+    """The leaves that are tensors."""
     return (leaf for leaf in result_views(value) if isinstance(leaf, View))

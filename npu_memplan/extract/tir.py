@@ -445,7 +445,7 @@ VECTOR_ALIGNMENT = 16
 
 
 def _least_alignment(body: Any) -> int:
-    """What all buffers of a PrimFunc are aligned to: for its vectors, and for views of them in other types."""
+    """The alignment of all buffers of a PrimFunc: for its vectors, and for views of them in other types."""
     if any(loop.kind in _WIDE for loop in nodes_of(body, tirx.For)) or nodes_of(body, tirx.Ramp):
         return VECTOR_ALIGNMENT
     if any(a.attr_key in ("thread_extent", "virtual_thread") for a in nodes_of(body, tirx.AttrStmt)):
@@ -478,7 +478,7 @@ class Outline:
         return all(static_extent(extent) == 1 or _equal(own, row) for own, row, extent in pairs)
 
     def alignment_of(self, parameter: int) -> int:
-        """What the first byte of a parameter's buffer is a multiple of."""
+        """The alignment of the first byte of a parameter's buffer."""
         buffer = self.buffers[parameter]
         own = element_alignment(str(buffer.dtype)) if tirx.is_buffer_var(buffer) else 1
         return max(own, self.least_alignment)
@@ -652,7 +652,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a step comes from: enough to ask how its storages may overlap."""
+    """The origin of a step: enough to ask how its storages may overlap."""
 
     outline: Outline
     node: _Node

@@ -84,7 +84,9 @@ class Outside:
         return Plain(stands)
 
     def chosen(self, name: str, ty: Any, values: Sequence[Value]) -> View | Plain:
-        """What an `if` chooses between `values` that are no tensors, or have shapes of their own, stands for."""
+        """The value that stands for what an `if` chooses between `values` that are no tensors, or have shapes of their
+        own.
+        """
         if isinstance(ty, relax.TensorType):
             tensor = self.make(name, ty, None)
             held = self.tensors_of(values)
@@ -152,7 +154,7 @@ class Outside:
         return found
 
     def result(self, name: str, ty: Any, var: Any, why: str) -> Value:
-        """What a call returns: tensors of the run time, objects."""
+        """The value that a call returns: tensors of the run time, objects."""
         if isinstance(ty, relax.TupleType):
             fields = [self.result(f"{name}_{i}", t, relax.Var(f"{name}_{i}", t), why) for i, t in enumerate(ty.fields)]
             return Several(tuple(fields))
@@ -163,7 +165,7 @@ class Outside:
         return tensor.whole
 
     def cast(self, var: Any, ty: Any, source: Plain) -> Value:
-        """What `source`, an object, is once it was seen to be of type `ty`: tensors that others may hold, too."""
+        """The value of `source`, an object, once it was seen to be of type `ty`: tensors that others may hold, too."""
         touched = self.tensors_of((source,))
         result = self.result(var.name, ty, var, "it comes out of an object")
         for view in views(result):
@@ -334,7 +336,7 @@ class _Walker:
     # -- values ------------------------------------------------------------------------------
 
     def value(self, expr: Any) -> Value:
-        """What an expression without effects stands for."""
+        """The value of an expression without effects."""
         if isinstance(expr, ir.Var) and expr in self.env:
             return self.env[expr]
         if isinstance(expr, ir.Tuple):
@@ -460,7 +462,7 @@ class _Walker:
         return Plain(var)
 
     def numbers(self, argument: Any) -> list[View | Fixed | Plain]:
-        """What a PrimFunc gets for an argument: a shape's numbers are arguments of their own."""
+        """The numbers that a PrimFunc gets for an argument: a shape's numbers are arguments of their own."""
         if isinstance(argument, relax.ShapeExpr):
             return [Plain(extent) for extent in argument.values]
         return list(result_views(self.value(argument)))
@@ -539,7 +541,7 @@ def _read(value: Value) -> tuple[StepAccess, ...]:
 
 
 def _device(virtual: Any) -> tuple[str, int, str]:
-    """What tells virtual devices apart (their own comparison does not return in TVM 0.27)."""
+    """The features that tell virtual devices apart (their own comparison does not return in TVM 0.27)."""
     return str(virtual.target), int(virtual.vdevice_id), str(virtual.memory_scope)
 
 

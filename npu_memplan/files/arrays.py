@@ -25,7 +25,7 @@ class InputError(NpuMemplanError):
 
 
 class Wanted(Protocol):
-    """What an input must be."""
+    """The form that an input must have."""
 
     @property
     def name(self) -> str: ...

@@ -108,7 +108,7 @@ def add(folder: Path, paths: Iterable[Path]) -> None:
 
 
 def read(folder: Path) -> tuple[str, dict[str, str]] | None:
-    """What `folder` is, and the digest of each of our files in it; None when the list is absent or not ours."""
+    """The kind of `folder`, and the digest of each of our files in it; None when the list is absent or not ours."""
     try:
         title, *lines = read_text(folder / NAME).splitlines()
     except (OSError, ValueError):  # not text, or empty
@@ -120,7 +120,7 @@ def read(folder: Path) -> tuple[str, dict[str, str]] | None:
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """What is in `folder` and not, byte for byte, what we wrote; names relative to it, in order."""
+    """The files in `folder` that are not, byte for byte, what we wrote; names relative to it, in order."""
     ours = _own_files(folder)
     homes = {parent for path in ours for parent in path.relative_to(folder).parents}
     found = []
@@ -195,7 +195,7 @@ class TakenError(OutputError):
 
 
 def check_place(target: Path, force: bool = False, kind: str = MODEL) -> Path:
-    """Where a directory for `target` would go (links are followed); `OutputError` when nothing may be written there."""
+    """The place of a directory for `target` (links are followed); `OutputError` when nothing may be written there."""
     place = Path(os.path.realpath(target))
     sweep(place.parent, *_known_by(place))
     if place.is_symlink():
@@ -286,7 +286,7 @@ def _put_in_place(staging: Path, place: Path, before: _Identity | None) -> None:
 
 
 def _output_identity(place: Path) -> _Identity | None:
-    """What identifies an output at its place; None where nothing of ours is."""
+    """The identity of an output at its place; None where nothing of ours is."""
     try:
         found = os.stat(place / NAME)
     except OSError:
@@ -337,7 +337,7 @@ _OLD_S = 3600.0  # a part that is older has no writer any more
 
 
 def cache_folder() -> Path:
-    """Where caches are kept: $NPU_MEMPLAN_CACHE, else $XDG_CACHE_HOME/npu_memplan, else ~/.cache/npu_memplan."""
+    """The folder of caches: $NPU_MEMPLAN_CACHE, else $XDG_CACHE_HOME/npu_memplan, else ~/.cache/npu_memplan."""
     if named := os.environ.get("NPU_MEMPLAN_CACHE"):
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -358,7 +358,7 @@ class ContentStore:
     max_bytes: int
 
     def read(self, key: str) -> bytes | None:
-        """What was put there; None where that is not known or not whole."""
+        """The bytes that were put there; None where that is not known or not whole."""
         path = self.folder / f"{key}{_ENTRY}"
         with contextlib.suppress(OSError):
             if not is_ours(os.stat(self.folder)):

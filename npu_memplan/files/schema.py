@@ -88,7 +88,7 @@ def _short_value(value: object) -> str:
 
 
 def _value_at(value: Any, path: str, schema: dict[str, Any]) -> tuple[object, dict[str, Any]]:
-    """What is at `path` of `value`, and its schema as far as that can be followed."""
+    """The value at `path` of `value`, and its schema as far as that can be followed."""
     definitions, node = schema.get("$defs", {}), schema
     for key, index in re.findall(r"([^.\[\]]+)(?=[.\[]|$)|\[(\d+|\.\.\.)\]", path):
         node = _resolve_reference(node, definitions)

@@ -24,7 +24,7 @@ class TvmFrontendError(RefusalError):
 
 
 def run_importer(framework: str, name: str, importer: Callable[[], T], line: int = -1) -> T:
-    """What `importer` makes of a file, quietly; `TvmFrontendError` with one line of what a library raises there."""
+    """Run `importer` quietly and return its result; `TvmFrontendError` with one line of what a library raises there."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")

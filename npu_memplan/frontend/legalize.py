@@ -19,7 +19,7 @@ from ..vocabulary import RESHAPING, is_npu
 def legalize_host(
     module: Any, left: Mapping[str, str], name: str, advice: str = "compile it with --npu-compiler vela"
 ) -> Any:
-    """What is left in Relax becomes PrimFuncs, as TVM's own legalisation writes them.
+    """Turn what is left in Relax into PrimFuncs, as TVM's own legalisation writes them.
 
     `left` are the reasons why operators are not on the NPU, by variable. `UnsupportedModelError` names those
     that TVM has no code for either.

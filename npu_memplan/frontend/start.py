@@ -60,7 +60,9 @@ class _LeaveOut(MetaPathFinder):
 
 
 def vela_options(options: CompileOptions) -> VelaOptions:
-    """What resolved `options` of a compile mean for Vela: of a board, the board's own memories, pools and clock."""
+    """The options for Vela that resolved `options` of a compile mean: of a board, the board's own memories, pools and
+    clock.
+    """
     system = load_system(options.system_config, Path(options.vela_ini) if options.vela_ini else None)
     sections = _board_sections(options, system) if options.board and not options.vela_ini else ""
     return VelaOptions(

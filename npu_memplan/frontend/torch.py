@@ -45,7 +45,7 @@ def import_file(path: Path) -> NodeImport:
 
 
 def import_program(program: Any) -> NodeImport:
-    """As `from_quantised_program`, with the nodes of the decomposed program."""
+    """Import as `from_quantised_program` does, with the nodes of the decomposed program."""
     from tvm import relax
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -101,7 +101,7 @@ def _read_nodes(calls: Sequence[Any]) -> tuple[SourceNode, ...]:
 
 
 class _Converters:
-    """What TVM's importer calls for each quantised operator."""
+    """The converters that TVM's importer calls for each quantised operator."""
 
     def __init__(self, program: Any) -> None:
         signature = program.graph_signature

@@ -170,7 +170,7 @@ def _connection_groups(connected: Collection[Connection]) -> Iterator[AliasGroup
 
 
 def shift_of(networks: Mapping[str, Problem], network: str) -> int:
-    """What is added to a point of `network`."""
+    """The number that is added to a point of `network`."""
     names = list(networks)
     return sum(_point_count(networks[name]) for name in names[: names.index(network)]) + 1
 
@@ -296,7 +296,7 @@ def _align_offset(offset: int, pool: Pool) -> int:
 
 
 class Ends(NamedTuple):
-    """What of a network another one may be connected with: names of tensors -> buffers."""
+    """The ends of a network that another one may be connected with: names of tensors -> buffers."""
 
     problem: Problem
     outputs: Mapping[str, str]

@@ -61,7 +61,7 @@ Network = Planned | Given
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """What holds between networks: which may run together, which outputs are inputs."""
+    """The relations between networks: which may run together, which outputs are inputs."""
 
     together: Collection[tuple[str, str]] = ()
     connected: tuple[Connection, ...] = ()
@@ -192,7 +192,7 @@ def _by_time(networks: Mapping[str, Network], rates: Weights) -> dict[str, float
 
 
 def problem_and_plan(network: Network) -> tuple[Problem, Plan]:
-    """Of a network by itself; what an artifact has stays where it is."""
+    """The problem and the plan of a network by itself; what an artifact has stays where it is."""
     if isinstance(network, Planned):
         return network.extracted.problem, network.plan
     problem, plan = network.artifact.problem, network.artifact.plan
@@ -256,7 +256,7 @@ def _npu_cycles(network: Network) -> int:
 
 
 def _clock_hz(network: Network) -> float:
-    """Of the NPU; 0: unknown."""
+    """The clock of the NPU; 0: unknown."""
     if isinstance(network, Given):
         return network.artifact.timing.clock_hz if network.artifact.timing else 0.0
     memory_map = network.extracted.loaded.request.options.memory_map()
@@ -321,7 +321,7 @@ def _in_pools(planned: Planned, options: CompileOptions) -> Planned:
 
 
 def kept_bytes(problem: Problem) -> int:
-    """What a network keeps between its runs."""
+    """The bytes that a network keeps between its runs."""
     return sum(buffer.size_bytes for buffer in problem.buffers if buffer.kind in KEPT)
 
 

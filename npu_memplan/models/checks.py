@@ -151,7 +151,7 @@ def index_ranges(network: Network, indexing: Indexing | None = None) -> dict[int
 def _input_demands(
     network: Network, operator: CpuOperator, made: Mapping[int, Range], indexing: Indexing
 ) -> list[tuple[int, Range]]:
-    """What `operator` demands of its inputs: because it indexes with them, or because its results have ranges."""
+    """The demands of `operator` on its inputs: because it indexes with them, or because its results have ranges."""
     inputs = operator.inputs
     demands: list[tuple[int, Range]] = []
     if operator.name in indexing and len(inputs) > 1:
@@ -173,7 +173,7 @@ def _input_demands(
 
 
 def _before_arithmetic(network: Network, operator: CpuOperator, limits: Range) -> list[tuple[int, Range]]:
-    """What the other operand of a constant may be."""
+    """The range that the other operand of a constant may be in."""
     first, second = operator.inputs
     orders = ((first, second),) if operator.name == "SUB" else ((first, second), (second, first))
     for variable, other in orders:
@@ -190,7 +190,7 @@ def _before_arithmetic(network: Network, operator: CpuOperator, limits: Range) -
 
 
 def _range_before(name: str, low: int, high: int, limits: Range) -> Range:
-    """What a number must be for it +, - or * any constant from `low` to `high` to be in `limits`."""
+    """The range of a number for which +, - or * any constant from `low` to `high` is in `limits`."""
     if name == "MUL":
         return (-(-limits[0] // low), (limits[1] - 1) // high + 1) if low > 0 else (0, 0)
     low, high = (-high, -low) if name == "SUB" else (low, high)
@@ -198,7 +198,7 @@ def _range_before(name: str, low: int, high: int, limits: Range) -> Range:
 
 
 def _of_branches(network: Network, operator: CpuOperator) -> list[tuple[int, Range]]:
-    """What the subgraphs of an IF or a WHILE demand of what is handed to them."""
+    """The demands of the subgraphs of an IF or a WHILE on what is handed to them."""
     kind, names = ("IfOptions", ("ThenSubgraphIndex", "ElseSubgraphIndex"))
     given = operator.inputs[1:]
     if operator.name == "WHILE":

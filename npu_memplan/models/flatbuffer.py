@@ -74,12 +74,12 @@ def number_at(data: bytes, form: str, at: int, what: str = "a number") -> int:
 
 
 def target_at(data: bytes, place: int) -> int:
-    """Where the offset at byte `place` leads to."""
+    """The byte that the offset at byte `place` leads to."""
     return place + number_at(data, "<I", place)
 
 
 def span_at(data: bytes, start: int, width: int, what: str = "{} elements") -> range:
-    """Where elements of `width` bytes are, whose number is at `start`; `what` they are, for a message."""
+    """The span of elements of `width` bytes whose number is at `start`; `what` they are, for a message."""
     count = number_at(data, "<I", start)
     if start + 4 + count * width > len(data):
         raise FlatbufferError(f"{what.format(count)} at byte {start} of {len(data)}")
@@ -100,7 +100,7 @@ class FlatTable:
     at: int
 
     def place(self, slot: int) -> int:
-        """Where a field stands; 0: it is absent."""
+        """The byte of a field; 0: it is absent."""
         layout = self.at - number_at(self.data, "<i", self.at)
         entry = 4 + 2 * slot
         known = entry + 2 <= number_at(self.data, "<H", layout)
@@ -127,7 +127,7 @@ class FlatTable:
         return FlatTable(self.data, target_at(self.data, place)) if place else None
 
     def byte_span(self, slot: int) -> range:
-        """Where the bytes of a vector of bytes are in the file."""
+        """The span of a vector of bytes in the file."""
         return self.elements(slot, 1)
 
     def tables(self, slot: int) -> Iterator[FlatTable]:
@@ -139,7 +139,7 @@ class FlatTable:
         return (number_at(self.data, form, place) for place in self.elements(slot, struct.calcsize(form)))
 
     def elements(self, slot: int, width: int) -> range:
-        """Where the elements of a vector stand, each of `width` bytes."""
+        """The bytes at which the elements of a vector stand, each of `width` bytes."""
         place = self.place(slot)
         return span_at(self.data, target_at(self.data, place), width) if place else range(0)
 

@@ -77,7 +77,7 @@ def _output_dequantise(network: Network, index: int) -> CpuOperator:
 
 
 def _operator_form(network: Network, operator: NpuCall | CpuOperator) -> str:
-    """What an operator is, with the type that it converts to or from."""
+    """The kind of an operator, with the type that it converts to or from."""
     if not isinstance(operator, CpuOperator):
         return "an NPU operator"
     if operator.name == "QUANTIZE":
@@ -88,7 +88,7 @@ def _operator_form(network: Network, operator: NpuCall | CpuOperator) -> str:
 
 
 def _unread(network: Network, outputs: dict[int, CpuOperator]) -> list[CpuOperator]:
-    """Those whose float results no operator reads."""
+    """The operators whose float results no operator reads."""
     read = {i for operator in network.operators for i in operator.inputs}
     return [operator for index, operator in outputs.items() if index not in read]
 

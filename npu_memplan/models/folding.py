@@ -172,7 +172,7 @@ def _quantized_product(operator: CpuOperator, inputs: _Tensors, output: Tensor) 
 
 
 def _fold_arithmetic(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    """Of plain numbers of one type, without an activation, and without a division by zero."""
+    """Fold plain numbers of one type, without an activation, and without a division by zero."""
     if operator.name == "MUL" and outputs[0].scales:
         return _quantized_product(operator, inputs, outputs[0])
     table, function = _ARITHMETIC[operator.name]
@@ -320,8 +320,9 @@ def _constant_results(graph: Network) -> dict[int, dict[int, bytes]]:
 
 
 def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()) -> Arrays | None:
-    """What `operator` makes; None where that is known only when it runs, or where the file contradicts it. Tensors of
-    `unsaid` may have any shape."""
+    """The results of `operator`; None where they are known only when it runs, or where the file contradicts them.
+    Tensors of `unsaid` may have any shape.
+    """
     if operator.name not in EVALUATORS or not operator.outputs:
         return None
     outputs = [graph.tensors[i] for i in operator.outputs]

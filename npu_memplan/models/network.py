@@ -93,7 +93,7 @@ class Network:
         return tuple(o for o in self.operators if isinstance(o, CpuOperator))
 
     def tensors_of(self, operator: CpuOperator) -> list[Tensor]:
-        """What an operator reads, then what it writes."""
+        """The tensors that an operator reads, then those that it writes."""
         return [self.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
 
     def keeps_bytes(self, operator: CpuOperator) -> bool:
@@ -154,6 +154,6 @@ def holds_intermediates(network: Network, operator: CpuOperator) -> bool:
 
 
 def _type_of(network: Network, operator: CpuOperator, place: int) -> str:
-    """Of an operator's input; "" where it has none there."""
+    """The type of an operator's input; "" where it has none there."""
     index = operator.inputs[place] if 0 <= place < len(operator.inputs) else -1
     return network.tensors[index].dtype if index >= 0 else ""

@@ -125,7 +125,7 @@ def _check_variable(operator: CpuOperator, handles: dict[int, Any]) -> None:
 
 
 def _initial_values(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tensor]:
-    """What CALL_ONCE assigns: constants, by the variable's name."""
+    """The values that CALL_ONCE assigns: constants, by the variable's name."""
     found: dict[_Key, Tensor] = {}
     for operator in network.cpu_operators:
         if operator.name != "CALL_ONCE":

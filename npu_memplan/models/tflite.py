@@ -101,7 +101,9 @@ def _unread(graph: Any, index: int) -> Tensor:
 
 
 def data_offsets(data: bytes) -> dict[int, int]:
-    """Where the bytes of each constant tensor begin in a `.tflite` that `read_network` has read; nothing of others."""
+    """The places at which the bytes of each constant tensor begin in a `.tflite` that `read_network` has read; nothing
+    of others.
+    """
     import tflite
 
     if data[4:8] != b"TFL3":
@@ -154,7 +156,7 @@ def _dtypes() -> dict[int, str]:
 
 
 def _type_name(number: int) -> str:
-    """Of the schema, such as VARIANT; the number where it has none."""
+    """The name of a type of the schema, such as VARIANT; the number where it has none."""
     import tflite
 
     names = {value: name for name, value in vars(tflite.TensorType).items() if isinstance(value, int)}

@@ -115,7 +115,9 @@ class NpuOperator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArenaPlan:
-    """Where tensors are: `offsets` in the arena by index in the source file, the others are the run time's to place."""
+    """The places of tensors: `offsets` in the arena by index in the source file, the others are the run time's to
+    place.
+    """
 
     arena_bytes: int
     fast_bytes: int = 0  # of the NPU's own memory; 0: there is none

@@ -146,7 +146,7 @@ def _in_no_time(context: Context) -> tuple[Placement, ...]:
 
 
 def _key(model: Model, placements: tuple[Placement, ...]) -> tuple[float, int]:
-    """What is minimised: cost of spilling, then bytes of all pools."""
+    """The cost that is minimised: of spilling, then bytes of all pools."""
     heights = used_bytes(model.problem, placements)
     if len(model.pool_names) == 1:
         return 0.0, sum(heights.values())

@@ -157,7 +157,7 @@ def _load_peak(model: Model, pool: int, pools: Sequence[int]) -> Peak:
 
 
 def grain_of(items: Iterable[Item]) -> int:
-    """What divides every distance between two origins and every origin: bytes, at least 1."""
+    """A divisor of every distance between two origins and of every origin: bytes, at least 1."""
     grain = 0
     for item in items:
         grain = gcd(grain, item.modulus, item.residue)

@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def key(self) -> tuple[float, int]:
-        """What is minimised: spilling first, then bytes."""
+        """The cost that is minimised: spilling first, then bytes."""
         return self.cost, sum(self.heights)
 
 

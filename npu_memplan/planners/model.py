@@ -60,7 +60,7 @@ class PlanningError(RefusalError):
 
     @property
     def excess_bytes(self) -> int:
-        """What the pool lacks."""
+        """The bytes that the pool lacks."""
         return self.required_bytes - self.available_bytes
 
 
@@ -394,7 +394,7 @@ class Model:
         return cost
 
     def spill_cost(self, i: int, pool: int) -> float:
-        """What `pool` costs more for item `i` than its first candidate."""
+        """The cost of `pool` for item `i` beyond that of its first candidate."""
         return self.access_cost(i, pool) - self.access_cost(i, self.items[i].pools[0])
 
     def cost_of(self, pools: Sequence[int]) -> float:

@@ -22,13 +22,15 @@ ROUNDS = 200  # of looking for the fullest point
 
 
 def plan(problem: Problem, planner: str = "auto", time_limit_s: float | None = None, seed: int = 0) -> Plan:
-    """What `planners.plan` answers, with the same heights and, where these have room for it, fewer waits."""
+    """The plan that `planners.plan` answers, with the same heights and, where these have room for it, fewer waits."""
     answer = planners.plan(problem, planner, time_limit_s=time_limit_s, seed=seed)
     return run_ahead(problem, answer) if planner in SEARCHING else answer
 
 
 def solve(problem: Problem, planner: str, time_limit_s: float | None, seed: int, room: bool) -> tuple[Problem, Plan]:
-    """What `plan` answers, and the problem that it solves: with `room`, that of `with_room` where the pools have it."""
+    """The plan that `plan` answers, and the problem that it solves: with `room`, that of `with_room` where the pools
+    have it.
+    """
     if room:
         try:
             return (roomy := with_room(problem)), planners.plan(roomy, planner, time_limit_s, seed)
@@ -82,7 +84,7 @@ def _fix_pools(problem: Problem, plan: Plan) -> Problem:
 
 
 def _affordable(held: Problem, copies: Collection[str]) -> set[str]:
-    """Those of `copies` that no point is too full for."""
+    """The copies of `copies` that no point is too full for."""
     left = set(copies)
     for _ in range(ROUNDS):
         model = Model(_earlier(held, left))
@@ -107,7 +109,9 @@ def _earlier(problem: Problem, copies: Collection[str]) -> Problem:
 
 
 def plan_last_pool(problem: Problem, planner: str, seed: int) -> Plan:
-    """What `prefetch.plan` answers; with several pools, the last of which has no size, that one as low as is found."""
+    """The plan that `prefetch.plan` answers; with several pools, the last of which has no size, that one as low as is
+    found.
+    """
     answer = plan(problem, planner, seed=seed)
     writable = [p for p in problem.pools if not p.read_only]
     if planner not in SEARCHING or len(writable) < 2 or writable[-1].size_bytes is not None:

@@ -44,7 +44,7 @@ class TaskGraph:
 
     @property
     def producers(self) -> dict[int, int]:
-        """Of each value that is made, the task that makes it."""
+        """The task that makes each value that is made."""
         return {value: index for index, task in enumerate(self.tasks) for value in task.makes}
 
     @property

@@ -23,7 +23,7 @@ DEFAULT_NODES = 200_000  # what a planner may spend when neither time nor nodes 
 
 @dataclass(slots=True)
 class Context:
-    """What a planner may use besides the problem.
+    """The means that a planner may use besides the problem.
 
     `seed` is the only source of chance. `nodes` counts down units of work (one placed buffer,
     roughly); with only a node budget the answer never depends on a clock. A planner should

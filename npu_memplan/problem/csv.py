@@ -45,7 +45,7 @@ class Row:
 
     @property
     def alias_group(self) -> AliasGroup | None:
-        """What ties the windows to the buffer; None when there are none."""
+        """The group that ties the windows to the buffer; None when there are none."""
         if not self.windows:
             return None
         return AliasGroup(self.whole.name, ((self.whole.name, 0), *((b.name, at) for at, b in self.windows)))

@@ -39,7 +39,7 @@ class Agent(Enum):
 
 
 class BufferKind(Enum):
-    """What a buffer is for; planners ignore it, reports colour by it."""
+    """The purpose of a buffer; planners ignore it, reports colour by it."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -54,7 +54,7 @@ class BufferKind(Enum):
 
 
 class PlanStatus(Enum):
-    """What is known of a plan: `OPTIMAL` only when a proven bound is met."""
+    """The proof that a plan has: `OPTIMAL` only when a proven bound is met."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -177,7 +177,7 @@ class BufferAccess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AccessHistory:
-    """What the program does to one buffer. At one point, everything is read before anything is written.
+    """The accesses of the program to one buffer. At one point, everything is read before anything is written.
 
     `reads` are those whose bytes are used for certain, `writes` all that may be written.
     """
@@ -269,7 +269,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Placement:
-    """Where a buffer lies: bytes `[offset_bytes, offset_bytes + size)` of `pool`."""
+    """The place of a buffer: bytes `[offset_bytes, offset_bytes + size)` of `pool`."""
 
     buffer: str
     pool: str

@@ -44,7 +44,9 @@ class InPlace:
 
 @dataclass(frozen=True, slots=True)
 class GraphOperator:
-    """What runs at once: the storages that it touches, and the operators, all before it, that it comes after."""
+    """An operator that runs at once: the storages that it touches, and the operators, all before it, that it comes
+    after.
+    """
 
     storages: tuple[int, ...]
     after: tuple[int, ...] = ()

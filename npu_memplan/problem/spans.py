@@ -28,14 +28,14 @@ def merge_spans(pieces: Iterable[tuple[int, int]]) -> Spans:
 
 
 def unite_spans(a: Spans, b: Spans) -> Spans:
-    """What is in `a` or `b`."""
+    """The integers in `a` or `b`."""
     if not a or a == b:
         return b
     return merge_spans((*a, *b)) if b else a
 
 
 def subtract_spans(a: Spans, b: Spans) -> Spans:
-    """What is in `a` and not in `b`."""
+    """The integers in `a` that are not in `b`."""
     if a == b:
         return ()
     if not b:

@@ -100,6 +100,6 @@ def _end_process(number: int, frame: object) -> None:
 
 
 def _tell_unraisable(fault: Any) -> None:
-    """As Python tells it, but for what a signal raised where nothing can be: the flag has it."""
+    """Tell it as Python does, but for what a signal raised where nothing can be: the flag has it."""
     if requested_end() is None or not issubclass(fault.exc_type, KeyboardInterrupt | SystemExit):
         sys.__unraisablehook__(fault)

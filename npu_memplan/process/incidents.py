@@ -36,7 +36,7 @@ _gathering: ContextVar[tuple[Incidents, ...]] = ContextVar("incidents", default=
 
 
 class Fallback(Enum):
-    """What took the place of what; docs/reference.md has the same list."""
+    """The kinds of fallbacks, and what took the place of what; docs/reference.md has the same list."""
 
     BACKEND = "backend"  # of the NPU's operations: the other one takes what one refuses
     CORE = "core"  # of Vela: the legacy one compiles what the compiled one refuses
@@ -48,7 +48,7 @@ class Fallback(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Incidents:
-    """What was gathered, a line each."""
+    """The incidents that were gathered, a line each."""
 
     faults: list[str] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
@@ -116,8 +116,8 @@ class Attempts:
     def settle_errors(
         self, done: bool, plain: tuple[type[Exception], ...] = (), least: tuple[type[Exception], ...] = ()
     ) -> None:
-        """Where one has `done` it, report faults and user errors but `plain` ones; else raise the first error, one of
-        the types `least` only where there is no other.
+        """Report faults and user errors but `plain` ones where one attempt has `done` it; else raise the first error,
+        one of the types `least` only where there is no other.
 
         A user error ends all of them: one that ended only some, and is not a user error, is an internal fault.
         """

@@ -95,7 +95,9 @@ def open_program(command: Sequence[str | Path], folder: Path, **options: Any) ->
 def run_program(
     command: Sequence[str | Path], folder: Path, timeout_s: float, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """What `command` prints, and its exit code. `subprocess.TimeoutExpired`, `OSError` as of `subprocess.run`."""
+    """Run `command`; return what it prints, and its exit code. `subprocess.TimeoutExpired`, `OSError` as of
+    `subprocess.run`.
+    """
     with open_program(command, folder, **options) as process:
         output, errors = process.communicate(timeout=timeout_s)
     texts = ((text or b"").decode("utf-8", "replace") for text in (output, errors))
@@ -124,7 +126,7 @@ def ending_signal(work: Callable[[], object]) -> int:
 
 
 def _process_limits(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] | None:
-    """What a new process does to itself before it becomes the program."""
+    """The function that limits a new process before it becomes the program."""
     if sys.platform == "win32":
         return None
     import resource

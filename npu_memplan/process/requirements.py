@@ -35,7 +35,7 @@ def install_command(*needed: str) -> str:
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """What to say of a module that was not found: the package to install; "" if none of ours should have it."""
+    """The text about a module that was not found: the package to install; "" if none of ours should have it."""
     root = (error.name or "").partition(".")[0]
     package = _PACKAGES.get(root, root)
     listed = package_requirements()

@@ -108,5 +108,5 @@ def _printable_stream(stream: TextIO) -> TextIO:
 
 
 def print_nowhere() -> None:
-    """What is left in stdout's buffer cannot be written; Python would complain about it at its end."""
+    """Drop what is left in stdout's buffer and cannot be written; Python would complain about it at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -31,7 +31,7 @@ AGENT_COLOURS: dict[str, str] = {"npu": "#e8a33d", "host": "#3d7dca", "host+npu"
 
 
 def layer_colour(number: int) -> str:
-    """Of the layer that is `number`-th in program order: neighbours are far apart on the colour wheel."""
+    """The colour of the layer that is `number`-th in program order: neighbours are far apart on the colour wheel."""
     red, green, blue = colorsys.hls_to_rgb(number * 0.381966 % 1.0, (0.42, 0.56, 0.7)[number % 3], 0.48)
     return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 

@@ -46,7 +46,7 @@ class TflmModel:
 
 @dataclass(frozen=True, slots=True)
 class TflmBridge:
-    """What was written: `arena_bytes` is the non-persistent part ("head") of TFLite-Micro's arena."""
+    """The files that were written: `arena_bytes` is the non-persistent part ("head") of TFLite-Micro's arena."""
 
     path: str
     tensors: int

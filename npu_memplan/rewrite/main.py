@@ -121,7 +121,7 @@ class Emitter:
         return self.fill_pool(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool, poison)
 
     def beginning(self, pool: PlannedPool, kept: Any, poison: int | None) -> Any:
-        """As much of a pool that the caller keeps as this call needs; one that is too small stops with an error."""
+        """The part of a pool that the caller keeps that this call needs; one that is too small stops with an error."""
         size = pool.extent if static_extent(pool.extent) is None else tirx.IntImm("int64", pool.extent)
         there = kept.ty.shape.values[0]
         text = f"this call needs more of pool {pool.name} than the {{}} bytes that are there; KeptPools makes it larger"
@@ -227,7 +227,7 @@ class Emitter:
         return self.builder.emit(relax.op.reshape(tensor, relax.ShapeExpr(list(view.shape))))
 
     def seen(self, base: Any, view: View, start: Any) -> Any:
-        """What `view` sees, its tensor lying at byte `start` of `base`."""
+        """The tensor that `view` sees, its tensor lying at byte `start` of `base`."""
         shape = relax.ShapeExpr(list(view.shape))
         found = self.builder.emit(relax.op.memory.view(base, shape, view.dtype, start + view.offset_bytes))
         return self.builder.emit(relax.op.memory.ensure_zero_offset(found)) if begins_at_zero(view) else found

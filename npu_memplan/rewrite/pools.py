@@ -157,7 +157,7 @@ class Site:
 
     @property
     def places(self) -> list[PoolSlot | None]:
-        """Where lies what the call may find in pools (`storages_of`); None for what is in no pool."""
+        """The places of what the call may find in pools (`storages_of`); None for what is in no pool."""
         if not self._places:  # found once
             found = ((self.slots.get(name), start) for name, start in storages_of(self.call))
             places = [slot and (replace(slot, offset=slot.offset + start) if start else slot) for slot, start in found]
@@ -181,7 +181,8 @@ class _Span:
 
 
 def storages_of(call: Invoke) -> list[tuple[str, int]]:
-    """What a call may find in pools, its arguments, then its internals: (name of the storage, its bytes before that).
+    """The storages that a call may find in pools, its arguments, then its internals: (name of the storage, its bytes
+    before that).
 
     The name is "" for an argument that it cannot find there.
     """

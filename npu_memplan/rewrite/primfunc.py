@@ -66,7 +66,7 @@ class Rewritten:
         return replace(self, function=self.function.with_attr("global_symbol", name))
 
     def numbers(self, site: Site, values: Mapping[Any, Any]) -> list[Plain]:
-        """What the call of `site` passes last; `values` are its shape symbols' values."""
+        """The numbers that the call of `site` passes last; `values` are its shape symbols' values."""
         places = site.places
         found = []
         for i in self.offsets:
@@ -232,7 +232,7 @@ class Placer:
         return tirx.Bind(self.pointers[buffer], address)
 
     def offset(self, slot: PoolSlot, storage: int) -> tuple[Any, int]:
-        """Where a storage lies: an offset, which may be a parameter, and the bytes behind it."""
+        """The place of a storage: an offset, which may be a parameter, and the bytes behind it."""
         leader, ahead = self.distances.get(storage, (storage, 0))
         if not self.anywhere and static_extent(slot.offset) is not None:
             return slot.offset, 0
@@ -243,7 +243,7 @@ class Placer:
         return self.offsets[leader], ahead
 
     def memory(self, pool: int, group: int) -> Any:
-        """Where the storages of a group lie: those of the first group in the pool, then in one more name of it.
+        """The memory of a group's storages: for the first group the pool, then one more name of it.
 
         Where offsets have symbols, the name of a group with an argument is a parameter: LLVM's passes take parameters
         for different memory, and other names only where they look at types or see how far apart two places are.

@@ -84,7 +84,7 @@ class Case:
 
     @cached_property
     def target(self) -> str:
-        """What distinguishes the options: the accelerator, then flags of `compile`."""
+        """The options that distinguish it: the accelerator, then flags of `compile`."""
         return target_name(self.options)
 
     @cached_property
@@ -166,7 +166,7 @@ LIMITED = frozenset((Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY))
 
 @dataclass(frozen=True, slots=True)
 class CaseLimits:
-    """What one case may take: wall time in seconds, bytes of writable memory of its process and of each it starts."""
+    """The limits of one case: wall time in seconds, bytes of writable memory of its process and of each it starts."""
 
     seconds: float = 300.0
     memory_bytes: int = 4 << 30
@@ -195,7 +195,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the result took; a matter of the machine, in no table."""
+    """The cost of the result; a matter of the machine, in no table."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -162,7 +162,7 @@ def _compared_runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -
 
 
 class NotHereError(NpuMemplanError):
-    """What a run needs is not on this machine; that says nothing of the case."""
+    """A run needs something that is not on this machine; that says nothing of the case."""
 
 
 def _without_place(text: str, folder: Path) -> str:

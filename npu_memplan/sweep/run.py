@@ -45,7 +45,7 @@ class SentFile:
 
 @dataclass(frozen=True, slots=True)
 class CaseJob:
-    """What an executor is sent: all that one case needs, as bytes, and no file of this machine."""
+    """The job that an executor is sent: all that one case needs, as bytes, and no file of this machine."""
 
     key: str
     model: SentFile

@@ -59,13 +59,13 @@ class TableRow:
 
     @property
     def multipliers(self) -> int:
-        """Of the accelerator: a measure of its silicon. None: 0."""
+        """The multipliers of the accelerator, a measure of its silicon. None: 0."""
         npu = ACCELERATORS.get(self.label.accelerator)
         return npu.macs if npu else 0
 
     @property
     def sram_bytes(self) -> int | None:
-        """Of the pool `sram`; of one that is too small, what it would need."""
+        """The bytes of the pool `sram`; of one that is too small, what it would need."""
         short = self.result.shortage
         if short is not None and short.pool == "sram":
             return short.required_bytes
@@ -73,7 +73,7 @@ class TableRow:
 
     @property
     def ram_bytes(self) -> int | None:
-        """Of all pools that are written to."""
+        """The bytes of all pools that are written to."""
         return sum(self.result.pools.values()) if self.fits else None
 
     @property
@@ -83,7 +83,7 @@ class TableRow:
 
     @property
     def milliseconds(self) -> float | None:
-        """Of one inference, NPU and CPU, estimated; None where it, or the CPU's clock, is unknown."""
+        """The time of one inference, NPU and CPU, estimated; None where it, or the CPU's clock, is unknown."""
         npu, host = self.npu_milliseconds, self.host_milliseconds
         if self.result.host_cycles is not None and host is None:
             return None
@@ -128,7 +128,9 @@ class TableRow:
 
     @property
     def price(self) -> tuple[float, ...]:
-        """What a front weighs: multipliers, SRAM, all RAM, milliseconds (unknown: the worst), calls of the host."""
+        """The price that a front weighs: multipliers, SRAM, all RAM, milliseconds (unknown: the worst), calls of the
+        host.
+        """
         time = math.inf if self.milliseconds is None else self.milliseconds
         return self.multipliers, self.sram_bytes or 0, self.ram_bytes or 0, time, self.result.host_operations
 
@@ -210,7 +212,7 @@ def table_of(cases: Sequence[CaseLabel], results: Mapping[str, Result], versions
 
 
 def front(rows: Iterable[TableRow]) -> list[TableRow]:
-    """Of the rows that fit, those that no other one beats (`TableRow.price`): as good in all and better in one."""
+    """The rows that fit and that no other one beats (`TableRow.price`): as good in all and better in one."""
     found: list[TableRow] = []
     for row in sorted(
         (row for row in rows if row.fits), key=lambda row: row.price

@@ -183,7 +183,7 @@ class Board(BoardFile, frozen=True, kw_only=True):
         return self.accelerators[-1]
 
     def other_boards(self) -> tuple[Board, ...]:
-        """Those that describe the other NPUs of this chip; a file (.toml) is looked for next to this board's."""
+        """The boards that describe the other NPUs of this chip; a file (.toml) is looked for next to this board's."""
         return tuple(load_board(self.path.parent / b if b.endswith(".toml") else b) for b in self.beside)
 
     @property
@@ -205,7 +205,7 @@ class Board(BoardFile, frozen=True, kw_only=True):
         raise TargetDataError(f"board {self.name!r} has no memory {name!r}; it has: {known}")
 
     def memory_placement(self, memory_mode: str) -> MemoryPlacement:
-        """Where pools and constants go in `memory_mode`, or in the mode it is like."""
+        """The memories of pools and constants in `memory_mode`, or in the mode it is like."""
         like = load_memory_mode(memory_mode).like if memory_mode in memory_mode_names() else ""
         for name in (memory_mode, like):
             if name in self.placements:

@@ -34,7 +34,7 @@ class ConfigError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What `PlanMemory` plans with; its parameters say what each means."""
+    """The options that `PlanMemory` plans with; its parameters say what each means."""
 
     pools: tuple[Pool, ...] = (Pool("workspace"),)
     constant_pools: tuple[Pool, ...] = ()
@@ -109,7 +109,7 @@ _config = config  # `pass_context` has a parameter of this name
 
 
 def check_options(**given: Any) -> Mapping[str, Any]:
-    """Those of `given` options that are not None; `ConfigError` for a value of the wrong kind."""
+    """The `given` options that are not None; `ConfigError` for a value of the wrong kind."""
     return {name: _check_option(name, name, value) for name, value in given.items() if value is not None}
 
 

@@ -164,7 +164,7 @@ def _scratch_bytes(call: Invoke) -> int:
 
 
 def _in_place(call: Invoke, number: dict[RelaxTensor, int]) -> Iterator[InPlace]:
-    """What results of a call may share with arguments that nobody reads after it."""
+    """The bytes that results of a call may share with arguments that nobody reads after it."""
     named = {tensor.name: tensor for tensor in number}
     for candidate in call.overlaps:
         first, second = named.get(candidate.allowed.first), named.get(candidate.allowed.second)

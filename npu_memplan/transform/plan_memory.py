@@ -213,7 +213,7 @@ def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:
 
 
 def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request:
-    """What `chosen` means for the stages."""
+    """The request that `chosen` makes of the stages."""
     options = CompileOptions(NO_NPU, planner=chosen.planner, overlaps=chosen.overlaps)
     return Request(
         options,

@@ -146,7 +146,7 @@ class _Emitter:
         return tvm_ffi.structural_map(value, (ir.Var, lambda v: now.get(v, v)))
 
     def value_of(self, var: Any) -> Any:
-        """What stands for a variable."""
+        """The value that stands for a variable."""
         binding = self.names.get(var)
         if binding is None:
             return self.latest.get(var, var)

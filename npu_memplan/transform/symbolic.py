@@ -106,7 +106,7 @@ Bytes = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SymbolicPlan:
-    """What `main` computes before it makes its pools, and where everything is.
+    """The computations of `main` before it makes its pools, and where everything is.
 
     `definitions` are computed level by level: (variable, expression of symbols and of variables of earlier levels).
     `offsets` and `sizes` (of the pools without a size that hold sizes not known before) are ints or such variables;
@@ -217,7 +217,7 @@ class _Search:
         return found
 
     def fix(self, plan: Plan) -> None:
-        """What is in a pool with a size stays there in all later plans; pools are chosen once."""
+        """Keep what is in a pool with a size there in all later plans; pools are chosen once."""
         homes = {p.buffer: p for p in plan.placements}
         buffers = []
         for b in self.problem.buffers:
@@ -333,7 +333,7 @@ class _Writer:
         return self.known["formula", number]
 
     def choice(self, name: str, numbers: Sequence[int]) -> Any:
-        """Of formulas, one for each candidate, that of the candidate that is taken."""
+        """The formula of the candidate that is taken, of one number for each candidate."""
         if len(set(numbers)) == 1:
             return self.formula(numbers[0])
         key = ("choice", *numbers)

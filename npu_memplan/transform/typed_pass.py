@@ -33,7 +33,7 @@ def deep_recursion() -> Iterator[None]:
 
 
 class TypedPass:
-    """What classes that `typed_pass` makes passes of inherit."""
+    """The base of the classes that `typed_pass` makes passes of."""
 
     def __call__(self, module: Any) -> Any:
         """The module that the pass makes of `module`, which stays as it is."""

@@ -53,7 +53,7 @@ class Place:
 
 
 def map_inputs(module: Any, function: str = "main") -> dict[str, Place]:
-    """Where the inputs (and states) of a function planned with `use_workspace_io` are.
+    """The places of the inputs (and states) of a function planned with `use_workspace_io`.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def map_inputs(module: Any, function: str = "main") -> dict[str, Place]:
 
 
 def map_outputs(module: Any, function: str = "main") -> dict[str, Place]:
-    """Where the outputs of a function planned with `use_workspace_io` are.
+    """The places of the outputs of a function planned with `use_workspace_io`.
 
     Parameters
     ----------

@@ -116,7 +116,9 @@ def called_once(extracted: Extracted) -> list[PlacedCall]:
 
 
 def slicers(extracted: Extracted, slices: dict[bytes, Slices]) -> Cutters:
-    """Of NPU functions with one buffer of constants. `slices`: those that were made of them, for all readers."""
+    """The slicers of NPU functions with one buffer of constants. `slices`: those that were made of them, for all
+    readers.
+    """
     found = {}
     for call in called_once(extracted):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
@@ -245,7 +247,7 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
 
 
 def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
-    """Of a program, under each model of what no count decides."""
+    """The cycles of a program under each model of what no count decides."""
     return candidate.cycles or _by_model(candidate.plain, candidate.moved, candidate.fast, ranking)
 
 
@@ -343,8 +345,8 @@ class PrefetchCandidate:
 
     @property
     def least_cycles(self) -> int:
-        """What the same operations take at least, whatever is copied: a bound of the calls that are searched, which
-        holds for them in slices as well.
+        """The cycles that the same operations take at least, whatever is copied: a bound of the calls that are
+        searched, which holds for them in slices as well.
         """
         clocks = [(timed, sum(constant.size_bytes for constant in timed.constants)) for _, timed in self._timed_calls]
         return self.host_cycles + sum(
@@ -405,7 +407,7 @@ class PrefetchCandidate:
         return None if planned is None else PrefetchCandidate(planned, self._rank, self._fast, self._limit)
 
     def tune_slices(self, cutters: Cutters, most_bytes: int, cut: PrefetchCandidate) -> dict[str, Mapping[int, int]]:
-        """Of each function that can be cut the most bytes of slices of single operations, where that estimates less
+        """The most bytes of slices of single operations, for each function that can be cut, where that estimates less
         than `cut`, which is this program with `most_bytes` for all.
         """
         found = {}
@@ -530,7 +532,7 @@ def _continue_searches(searches: list[CopySearch], work: int) -> list[CopySearch
 
 
 def occupied_ranges(planned: Planned, call: PlacedCall, fast: int) -> list[OccupiedRange]:
-    """What lies in the pool while a call runs, in operations of the call."""
+    """The ranges of the pool that are occupied while a call runs, in operations of the call."""
     problem, pool = planned.extracted.problem, planned.extracted.problem.pools[fast].name
     end = call.first + len(call.program.operations)
     at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
@@ -566,8 +568,8 @@ def planned_again(planned: Planned, without: Extracted, fast: int, limit: int) -
 
 
 def reblock_worst(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[int]) -> ProgramCandidate | None:
-    """What the clock of the model makes of `candidate` in which it takes most of the cycles of the `reference`; None
-    where that is no gain.
+    """The program that the clock of one model makes of `candidate`, the model in which it takes most of the cycles of
+    the `reference`; None where that is no gain.
     """
     own = cycles_by_model(candidate, rank)
     worst = max(range(len(MODELS)), key=lambda index: own[index] / max(1, reference[index]))

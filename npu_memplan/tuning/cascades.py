@@ -273,7 +273,7 @@ _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them ta
 
 
 class _Constants(Enum):
-    """Where kernels read them."""
+    """The places where kernels read constants."""
 
     NEAR = "near"  # copied before into what stripes leave of the pool
     FAR = "far"  # where they are, but for those that groups keep
@@ -292,7 +292,7 @@ class _Cut:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What fits, or fits but for fewer bytes, then what takes fewer cycles."""
+        """The rank of a choice: one that fits, or fits but for fewer bytes, then one that takes fewer cycles."""
         chosen = self.chosen.values()
         return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
 

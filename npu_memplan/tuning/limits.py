@@ -79,7 +79,7 @@ class LimitSearch:
         return self.fastest_within(self._winner(0, found).size_bytes)
 
     def _best(self, requested: CompileOptions) -> Planned:
-        """As a compile of the same options selects it."""
+        """The program that a compile of the same options selects."""
         try:
             best = select_fastest(requested, self.memory_map, self.lower)
         except PlanningError:

@@ -136,7 +136,7 @@ def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap)
 
 
 def _undominated_points(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:
-    """Those that no other beats in bytes and cycles."""
+    """The points that no other beats in bytes and cycles."""
     kept: list[ParetoPoint] = []
     for point in sorted(found, key=lambda p: (p.bytes, p.cycles)):
         if not kept or point.cycles < kept[-1].cycles:

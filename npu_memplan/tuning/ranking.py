@@ -133,7 +133,7 @@ class Ranking:
         return replace(self, memory_map=memory_map, _known={})
 
     def host_cycles(self, loaded: Loaded) -> int:
-        """What the CPU's calls take, of the NPU's clock; calls that nobody can estimate count nothing."""
+        """The cycles of the CPU's calls, of the NPU's clock; calls that nobody can estimate count nothing."""
         clock = loaded.request.options.cpu_clock_hz or self.memory_map.clock_hz
         cycles, _ = calls_work(loaded.module, loaded.request.function, self._host_work)
         return round(cycles * self.memory_map.clock_hz / clock)
@@ -143,12 +143,12 @@ class Ranking:
         return calls_work(loaded.module, loaded.request.function, self._host_work)[1]
 
     def npu_cycles(self, planned: Planned) -> int:
-        """What the NPU's calls take."""
+        """The cycles of the NPU's calls."""
         return self(planned)[0] - self.host_cycles(planned.extracted.loaded)
 
     def vela_cycles(self, loaded: Loaded) -> tuple[int, ...]:
-        """Of a program that Vela made, its own stream in its own arena with the CPU's calls, under each model; empty
-        where that cannot be compared.
+        """The cycles of a program that Vela made, its own stream in its own arena with the CPU's calls, under each
+        model; empty where that cannot be compared.
         """
         host = self.host_cycles(loaded) if loaded.comparable_cycles else 0
         return tuple(cycles + host for cycles in loaded.comparable_cycles)
@@ -158,7 +158,7 @@ class Ranking:
         self._known[planned] = rank
 
     def demand_cache(self, accelerator: Architecture, assumptions: Assumptions | None = None) -> DemandCache:
-        """What kernels need on this NPU; under other `assumptions` than the ranking's, if given."""
+        """The needs of kernels on this NPU; under other `assumptions` than the ranking's, if given."""
         assumptions = assumptions or self.memory_map.assumptions
         key = accelerator.name, assumptions.name
         if key not in self._demand_caches:

@@ -191,7 +191,7 @@ class _Search(_Network):
         self.plain = planned_again(planned, plain, fast, self.limit)
 
     def candidates(self) -> Iterator[Planned]:
-        """Those that were found; all with every constant resident where that is requested."""
+        """The candidates that were found; all with every constant resident where that is requested."""
         for one in self._candidates():
             if one is not None and (not self.requested.whole or _resident_bytes(one) >= self.all_bytes):
                 yield one

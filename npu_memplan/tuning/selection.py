@@ -345,7 +345,7 @@ def _backend(one: ProgramCandidate | PrefetchCandidate) -> str:
 
 
 def _name_backend(one: ProgramCandidate | PrefetchCandidate) -> str:
-    """What made its operations; a plan of ours of Vela's stream is not what Vela itself makes of it."""
+    """The compiler of its operations; a plan of ours of Vela's stream is not what Vela itself makes of it."""
     if _lifts(one):
         return f"{VELA} in its own plan" if one.plain.plan.note == ORIGINAL else f"{VELA} re-planned"
     return _backend(one)

@@ -104,22 +104,26 @@ def _reader(loaded: Loaded, name: str) -> tuple[RelaxTensor, Invoke, int]:
     tensor = inputs[named.index(name)]
     shape = tuple(map(int, tensor.shape))
     if len(shape) != 4 or shape[0] != 1 or shape[1] < 2 or tensor.dtype not in _ELEMENTS:
-        raise _refusal(name, f"it is {tensor.dtype}{list(shape)}, and rows are of an int8, uint8 or int16 [1, H, W, C]")
+        raise _input_error(
+            name, f"it is {tensor.dtype}{list(shape)}, and rows are of an int8, uint8 or int16 [1, H, W, C]"
+        )
     readers = [c for c in program.calls if any(isinstance(a, View) and a.tensor is tensor for a in c.arguments)]
     if not readers or any(view.tensor is tensor for view in program.results):
-        raise _refusal(name, "nothing reads it, or it is a result itself")
+        raise _input_error(name, "nothing reads it, or it is a result itself")
     first = readers[0]
     if not is_npu(first.primfunc):
-        raise _refusal(
+        raise _input_error(
             name, f"the host's {first.function} reads it first, as a whole", "put that operator on the NPU or before it"
         )
     if len(readers) > 1 or sum(c.function == first.function for c in program.calls) > 1:
-        raise _refusal(name, f"{readers[-1].function} reads it again after {first.function}, when its rows are gone")
+        raise _input_error(
+            name, f"{readers[-1].function} reads it again after {first.function}, when its rows are gone"
+        )
     if first is not program.calls[0]:
-        raise _refusal(name, f"{program.calls[0].function} runs before {first.function}, which reads it")
+        raise _input_error(name, f"{program.calls[0].function} runs before {first.function}, which reads it")
     views = [a for a in first.arguments if isinstance(a, View) and a.tensor is tensor]
     if len(views) > 1 or views[0].partial or views[0].offset_bytes:
-        raise _refusal(name, f"{first.function} reads a part of it, or reads it as two arguments")
+        raise _input_error(name, f"{first.function} reads a part of it, or reads it as two arguments")
     return tensor, first, next(i for i, p in enumerate(program.function.params) if p.same_as(tensor.var))
 
 
@@ -246,8 +250,8 @@ class _Streaming:
         return any(b == self.given for r, (b, _) in operation.addresses.items() if r is not written)
 
     def input_error(self, reason: str) -> StreamedInputError:
-        return _refusal(self.name, reason)
+        return _input_error(self.name, reason)
 
 
-def _refusal(name: str, reason: str, step: str = "leave --io rows=NAME out") -> StreamedInputError:
+def _input_error(name: str, reason: str, step: str = "leave --io rows=NAME out") -> StreamedInputError:
     return StreamedInputError(f"--io rows={name}: {reason}; {step}")

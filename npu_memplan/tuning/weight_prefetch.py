@@ -161,14 +161,14 @@ class _Incumbent:
         self.best = min(candidates, key=self.key)
 
     def key(self, candidate: ProgramCandidate) -> tuple[float, Rank]:
-        """What candidates are compared by."""
+        """The key that candidates are compared by."""
         if id(candidate) not in self._ratios:
             self._ratios[id(candidate)] = _worst_ratio(cycles_by_model(candidate, self._ranking), self.reference)
         return self._ratios[id(candidate)], candidate.rank
 
     @property
     def ratio(self) -> float:
-        """Of the best."""
+        """The worst ratio of the best."""
         return self.key(self.best)[0]
 
     def enter(self, candidates: Sequence[ProgramCandidate]) -> None:
@@ -178,7 +178,7 @@ class _Incumbent:
 
 
 def _settle(incumbent: _Incumbent, estimated: tuple[PrefetchCandidate, ...], rank: Ranking) -> SearchResult:
-    """Of the finalists, the best is that whose worst ratio to Vela's own stream, or to the first program, is least.
+    """The result whose best is the finalist with the least worst ratio to Vela's own stream, or to the first program.
     The first program, as its compiler made it, is replaced only where all models agree.
     """
     first, *others = incumbent.candidates

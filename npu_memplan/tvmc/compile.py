@@ -107,7 +107,9 @@ def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOpti
 def _stage_request(
     options: TvmcOptions, wanted: CompileOptions, pools: Sequence[Pool], names: Sequence[str]
 ) -> Request:
-    """What these options ask of the stages: the first pool as large as `wanted` has it, pools by other `names`."""
+    """The request that these options make of the stages: the first pool as large as `wanted` has it, pools by other
+    `names`.
+    """
     stripes = None
     if options.striping:
         capacity = pools[0].size_bytes if len(pools) == 1 else None

@@ -208,7 +208,7 @@ def _check_fixed(parsed: Mapping[str, Any]) -> None:
 
 
 def _click_key(option: str) -> str:
-    """What click calls the value of an option."""
+    """Click's name for the value of an option."""
     return option.lstrip("-").replace("-", "_")
 
 

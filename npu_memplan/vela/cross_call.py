@@ -37,7 +37,7 @@ class _Memories:
             self.write_tensor(index)
 
     def bytes_of(self, index: int) -> Ranges | None:
-        """Where a tensor is in the arena; None where it has no place there, or keeps one for itself."""
+        """The bytes of a tensor in the arena; None where it has no place there, or keeps one for itself."""
         tensor = self._tensors[index]
         if tensor.arena_offset < 0 or not tensor.size_bytes or tensor.is_variable or tensor.data is not None:
             return None
@@ -205,7 +205,7 @@ class _Search:
                     yield index, memory, whole
 
     def _take(self, call: NpuCall, memory: int, ranges: Ranges) -> None:
-        """What is there of the host's or the caller's becomes an input of the call."""
+        """Make what is there of the host's or the caller's an input of the call."""
         for index, part in self._memories.tensors_in(memory, ranges).items():
             if index not in call.inputs:
                 self.given[call.index][index].append(part)

@@ -147,7 +147,7 @@ def _by_rows(operation: Operation) -> bool:
 
 
 def _pieces(run: list[Operation]) -> Iterator[Operation]:
-    """As few kernels as the registers allow; the run as it is where it reads what it writes."""
+    """The kernels that make the run, as few as the registers allow; the run as it is where it reads what it writes."""
     rows = run[0][Register.OFM_HEIGHT_M1] + 1
     each = _MOST_ROWS // rows
     counts = {place: min(each, len(run) - place) for place in range(0, len(run), each)}

@@ -215,7 +215,7 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
 
 
 def reason_in(printed: Sequence[str]) -> str:
-    """What a program printed last, without the trace of a fault: of that its last line alone."""
+    """The text that a program printed last, without the trace of a fault: of that its last line alone."""
     traces = [number for number, line in enumerate(printed) if line.startswith("Traceback (most recent call last)")]
     lines = [*printed[: traces[0]], printed[-1]] if traces else printed
     return " / ".join(printable_text(" ".join(line.split())) for line in lines[-4:])

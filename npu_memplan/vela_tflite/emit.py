@@ -99,7 +99,7 @@ def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Plann
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Where a file says how far after that place its vector of resident bytes, the last of the file, begins."""
+    """The place where a file says how far after it its vector of resident bytes, the last of the file, begins."""
 
     at: int  # of the 32-bit number
     start: int  # of the vector: its length, then its bytes
@@ -170,7 +170,7 @@ _ARENA_ALIGNMENT = 16  # of tensors in TFLite Micro's arena
 
 
 class EmitError(RefusalError):
-    """What was requested has no form in Vela's container."""
+    """The request has no form in Vela's container."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,7 +196,7 @@ class Emitted:
 
     @property
     def available_bytes(self) -> int | None:
-        """What the arena may have: the board's memory or --pool; None without a limit."""
+        """The bytes that the arena may have: the board's memory or --pool; None without a limit."""
         return self.planned.extracted.problem.pools[0].size_bytes
 
 
@@ -451,7 +451,7 @@ def _time(emitted: Emitted) -> str:
 
 
 def _room(emitted: Emitted) -> list[str]:
-    """What the arena has at most, where a board or --pool says so; no plan is larger."""
+    """The bytes that the arena has at most, where a board or --pool says so; no plan is larger."""
     size, board = emitted.available_bytes, emitted.planned.extracted.loaded.request.options.board
     there = f"{board} has" if board else "--pool has"
     return [] if size is None else [f"fits       {emitted.arena_bytes:,} of {size:,} bytes that {there}"]
@@ -533,7 +533,7 @@ def _needs(made: Mapping[str, Emitted]) -> dict[str, Any]:
 
 
 def format_needs(needs: Mapping[str, Any], output: Path) -> str:
-    """What `write_files` gave, for people."""
+    """The result of `write_files`, for people."""
     lines = [
         f"{output.name}: {count_text(len(needs['networks']), 'network')}; one arena, "
         f"{needs['planned_bytes']:,} bytes planned ({needs['apart_bytes']:,} apart)",

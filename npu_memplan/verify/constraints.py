@@ -20,7 +20,7 @@ from .streams import stream_faults
 
 
 class Constraint(Enum):
-    """What a placement can break."""
+    """The constraints that a placement can break."""
 
     MISSING = "missing buffer"
     UNKNOWN = "unknown buffer or pool"
@@ -120,7 +120,7 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
 
 
 def _invalid_placements(problem: Problem, plan: Plan, placed: dict[str, Placement]) -> Iterator[Violation]:
-    """Those that can be none of the problem's; the others are put into `placed`, by buffer."""
+    """The placements that can be none of the problem's; the others are put into `placed`, by buffer."""
     buffers, pools = ({item.name for item in items} for items in (problem.buffers, problem.pools))
     for at in plan.placements:
         name = at.buffer

@@ -45,7 +45,7 @@ _Piece = tuple[int, int, int | _Mosaic]  # bytes [start, stop) of a pool, and wh
 
 
 class LastWriters:
-    """Of each byte of one pool: pieces in ascending order that do not overlap, nothing between them."""
+    """The last writer of each byte of one pool: pieces in ascending order that do not overlap, nothing between them."""
 
     def __init__(self, count: int, pieces: Iterable[_Piece] = ()) -> None:
         """Writers are numbers from 1 to `count`."""
@@ -78,7 +78,7 @@ class LastWriters:
         return next(filter(None, (self._first_missing(low, high, own) for low, high in spans)))
 
     def common_writers(self, other: LastWriters) -> LastWriters:
-        """What is the same in both."""
+        """The writers that are the same in both."""
         found: list[_Piece] = []
         mine, theirs = list(self._plain_pieces()), list(other._plain_pieces())
         a = b = 0

@@ -82,7 +82,7 @@ class Scale:
         return (result + _half_unit(rest) - ((result < 0) & (rest > 0))) >> rest
 
     def _rounding_term(self, product: Any, n: Any) -> Any:
-        """What the roundings of Ethos-U85 alone add before the shift."""
+        """The number that the roundings of Ethos-U85 alone add before the shift."""
         if self.rounding is ScaleRounding.TRUNCATE_TO_LOWER:
             return np.zeros_like(product)
         half = _half_unit(n)
@@ -237,7 +237,7 @@ def _interpolate_16(table: Int64, value: Int64) -> Int64:
 
 
 def look_up(kind: TableKind, table: NDArray[np.uint8], value: Int64) -> Int64:
-    """What a table of Ethos-U85 holds for each value, which is in the range of its index already."""
+    """The value that a table of Ethos-U85 holds for each value, which is in the range of its index already."""
     if kind is TableKind.U8_U8:
         return table[value].astype(np.int64)
     entries = _ENTRIES.get(kind)

@@ -191,7 +191,7 @@ class WindowKernel:
         return whole if for_all else Scale(table.scale, table.shift, whole.rounding)
 
     def _initial_sums(self) -> Int64 | None:
-        """What the sums start from; None: zero."""
+        """The sums to start from; None: zero."""
         if self._loaded is not None:
             self._loaded.load_values()
             return self._loaded.array.astype(np.int64)
@@ -446,7 +446,7 @@ class Pooling(WindowKernel):
         self.output.store_values()
 
     def _accumulated_sums(self) -> Int64:
-        """Of what was kept and what is new, without the input's zero point."""
+        """The sums of what was kept and what is new, without the input's zero point."""
         start = self._initial_sums()
         if start is not None and self.spec.ignores_input:
             return start
@@ -455,7 +455,7 @@ class Pooling(WindowKernel):
         return joined
 
     def _pooled_values(self) -> NDArray[Any]:
-        """What the windows give: [height, width, depth]."""
+        """The values that the windows give: [height, width, depth]."""
         self._load_input()
         padded, window = self.padded, self.spec.window
         if self.pool.is_argmax:
@@ -579,7 +579,7 @@ class Elementwise:
 
 
 class _Operand:
-    """What an operand contributes: its value without the zero point, rescaled. Tabulated for 8 bits."""
+    """The contribution of an operand: its value without the zero point, rescaled. Tabulated for 8 bits."""
 
     def __init__(self, source: InputSpec, scale: Scale) -> None:
         self._zero, self._scale = source.zero_point, None if scale.is_identity else scale

@@ -40,7 +40,7 @@ class RegionMemory:
         self.accumulators: NDArray[np.int64] | None = None  # that an operation left for the next
 
     def reset(self) -> None:
-        """What the LUT memory held is lost between two streams."""
+        """Forget what the LUT memory held: it is lost between two streams."""
         self.shram_shadow[:] = False
 
     def checked_region(self, number: int, start: int, stop: int, regs: Registers, what: str) -> Bytes:

@@ -213,7 +213,9 @@ def check_blockdep(program: DecodedStream) -> tuple[str, ...]:
 def _blockdep_fault(
     previous: DecodedStep, step: DecodedStep, accelerator: Architecture, first: DecodedStep
 ) -> str | None:
-    """What the BLOCKDEP of `first`, the kernel that a chain begins with, lets `step` do wrong after `previous`."""
+    """The fault that the BLOCKDEP of `first`, the kernel that a chain begins with, lets `step` make after
+    `previous`.
+    """
     dependency = first.registers.raw_value(Register.BLOCKDEP)
     if not dependency:
         return None
@@ -272,7 +274,7 @@ def _last_blocks(step: DecodedStep, count: int) -> list[Box]:
 
 
 def _job_reads(step: DecodedStep) -> Iterator[list[Access]]:
-    """What each job reads of the feature maps, in order."""
+    """The bytes that each job reads of the feature maps, in order."""
     spec = step.spec
     assert not isinstance(spec, DmaSpec)
     for box in product(*_block_grid(step)):

@@ -245,7 +245,7 @@ class MapLayout:
 
 
 def _span_part(span: Interval, split: int, far: int) -> Interval:
-    """What of a span is before `split`, or (`far`) after it."""
+    """The part of a span before `split`, or (`far`) after it."""
     return (max(span[0], split), span[1]) if far else (span[0], min(span[1], split))
 
 
@@ -441,7 +441,7 @@ class OutputSpec:
         return (0, 0, 0) if self.kept else (made[self.axes[0]], made[self.axes[1]], made[self.axes[2]])
 
     def stored_box(self, box: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-        """Where half-open rows, columns and channels of the results are in memory."""
+        """The pieces of memory in which half-open rows, columns and channels of the results are."""
         if self.reverse >= 0:
             first, stop = box[self.reverse]
             extent = self.shape[self.reverse]

@@ -214,7 +214,7 @@ class ElementwiseSpec(KernelSpec):
 
 
 def _operand_scales(regs: Registers, shift: int) -> tuple[Scale, Scale]:
-    """Of both operands of a sum, or OPA_SCALE of one of them and a left shift of the other."""
+    """The scales of both operands of a sum, or OPA_SCALE of one of them and a left shift of the other."""
     r = Register
     precision = regs.raw_value(r.IFM_PRECISION)
     scaled = regs.one_of(r.IFM_PRECISION, (0, 1, 2), precision >> 8 & 3)  # 0: both; 1: A, 2: B
@@ -252,7 +252,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where the numbers of rows are: [planes, rows] of 32 bits, rows close together."""
+    """The numbers of rows in memory: [planes, rows] of 32 bits, rows close together."""
 
     region: int
     start: int

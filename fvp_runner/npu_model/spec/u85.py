@@ -172,7 +172,7 @@ def _table_kind(regs: Registers) -> tuple[TableKind, int]:
 
 
 def _clamp_limits(regs: Registers, dtype: np.dtype[Any], table: TableKind) -> tuple[int, int]:
-    """What results are clamped to before the table and the narrowing to the output's type."""
+    """The limits that results are clamped to before the table and the narrowing to the output's type."""
     indexed = {TableKind.U8_U8: "u1", TableKind.S16_S16: "i2", TableKind.S16_S32: "i2"}
     info = np.iinfo(np.dtype(indexed.get(table, "i1")) if table is not TableKind.NONE else dtype)
     if table in (TableKind.TANH, TableKind.SIGMOID):  # they take values before these are narrowed
@@ -403,7 +403,7 @@ def read_transfer(regs: Registers) -> DmaSpec:
 
 
 def operation_features(operation: Operation) -> Iterator[str]:
-    """What an operation uses, in words; registers that mean nothing to it are left out."""
+    """The features that an operation uses, in words; registers that mean nothing to it are left out."""
     get = operation.get
     if operation.op is Op.DMA_START:
         yield from _transfer_features(get(Register.DMA0_SRC_REGION), get(Register.DMA0_DST_REGION))

@@ -71,7 +71,7 @@ class Channel(Enum):
 
 
 class OutputKind(Enum):
-    """What decides how fast the output unit makes elements."""
+    """The features that decide how fast the output unit makes elements."""
 
     BINARY_32 = "elementwise of two 32-bit operands"
     UNARY_32 = "elementwise of one 32-bit operand"
@@ -130,7 +130,7 @@ class BlockRams:
     depthwise_gaps: tuple[int, int]  # zeros after ten weights of a depthwise kernel: of 8 and of 16 bits
 
     def input_unit(self, micro: Shape, depth: int, bits: int) -> Shape:
-        """What blocks of input elements, `depth` channels deep, are filled up to."""
+        """The unit that blocks of input elements, `depth` channels deep, are filled up to."""
         units = self.row_units if (micro.height, micro.width) == (1, 4) else self.input_units
         size = depth * bits
         unit = units[2 if size > 256 else 1 if size > 128 else 0]
@@ -179,7 +179,9 @@ class Architecture:
     rams: BlockRams | None = field(default=None, hash=False)  # None: registers hand out SHRAM
 
     def __hash__(self) -> int:
-        """Of what tells configurations apart: caches of single operations are asked for one by the thousand."""
+        """The hash of what tells configurations apart: caches of single operations are asked for one by the
+        thousand.
+        """
         return hash((self.macs, self.id_word))
 
     @property

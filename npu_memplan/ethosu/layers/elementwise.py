@@ -372,7 +372,7 @@ def _parse_comparison(name: str, reader: Reader, root: Any) -> Match:
 
 
 def _numbers(tensor: LayerTensor) -> Numbers:
-    """As TFLite's reference compares them: in fixed point, with eight bits more than whole numbers."""
+    """The numbers that TFLite's reference compares: in fixed point, with eight bits more than whole numbers."""
     if not 0 < tensor.scale < 1:
         raise RejectedError(f"its tensor has scale {tensor.scale}; the reference takes those below 1")
     if tensor.dtype == "int16":

@@ -488,7 +488,7 @@ class _Stack:
 
     @staticmethod
     def of_tensor(context: EmitContext, tensor: LayerTensor, turned: bool) -> _Stack:
-        """Those of `tensor`; transposed if it is `turned`."""
+        """The stack of matrices of `tensor`; transposed if it is `turned`."""
         if not turned:
             return _Stack(context.view(tensor.name), tensor.shape)
         shape = (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2])

@@ -70,7 +70,9 @@ class Transpose(Layer):
     traits: ClassVar[StorageTraits] = StorageTraits(moves=True, keeps_scale=True)  # always a copy: channels stay dense
 
     def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        """Where results are stored in their order only, each channel is an operation."""
+        """The reason to leave it to the host: where results are stored in their order only, each channel is an
+        operation.
+        """
         if target.language is Language.U85:
             return None
         shape = inputs[0].shape

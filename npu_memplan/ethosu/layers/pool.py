@@ -50,7 +50,7 @@ _MAX_POOL = 256
 
 
 class PoolKind(Enum):
-    """What is made of the values in a window."""
+    """The results that a pool can make of the values in a window."""
 
     MAX = "max"
     MIN = "min"  # of Ethos-U85

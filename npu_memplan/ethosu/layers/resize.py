@@ -63,7 +63,7 @@ class Resize(Layer):
     traits: ClassVar[StorageTraits] = StorageTraits(keeps_scale=True)
 
     def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        """What takes an operation for each phase."""
+        """The reason to leave it to the host: too many phases, each of which takes an operation."""
         if target.language is Language.U85 and self._even() is not None:
             return None
         if self.mixes_values and inputs[0].dtype == "int16":
@@ -319,7 +319,7 @@ def _axis_phases(size: int, wanted: int, way: str, rounding: str | None) -> tupl
 
 
 def _source_position(way: str, index: int, factor: int) -> Fraction:
-    """Where output position `index` lies between the input's positions."""
+    """The place of output position `index` between the input's positions."""
     if way in _CENTRES:
         return Fraction(2 * index + 1, 2 * factor) - Fraction(1, 2)
     if way in ("asymmetric", _CORNER):

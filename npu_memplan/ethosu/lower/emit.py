@@ -166,7 +166,7 @@ class Builder:
     def cycles_of_sums(
         self, ifm: Operand, ofm: Operand, window: Window, output: Output, weights: NDArray[np.int16]
     ) -> float:
-        """Of a CONV that `convolve` makes: its estimated cycles with weights nearby, and those to bring them once."""
+        """The estimated cycles of a CONV that `convolve` makes with weights nearby, and those to bring them once."""
         kernel = self._draft_kernel(ifm, ofm, window, replace(output, table=None), weights, False, ifm.bits == 16)
         lengths = sum(kernel.registers[WEIGHTS[core].length] for core in range(self.accelerator.cores))
         far = self._blocks.memory_map.regions[0].cycles(
@@ -399,7 +399,7 @@ class EmitContext:
     table: NDArray[np.int64] | None = None  # looked up by the operation of a layer that `takes_tables`
 
     def view(self, name: str) -> TensorView:
-        """Where a tensor's bytes are; those of constants are added to the program."""
+        """A view of a tensor's bytes; those of constants are added to the program."""
         tensor = self.tensors[name]
         if tensor.data is not None:
             return self.builder.constant_view(tensor.data.astype(tensor.dtype))

@@ -29,7 +29,7 @@ ANY_TYPES = frozenset(_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What of the NPU's limits concerns a layer."""
+    """The limits of the NPU that concern a layer."""
 
     mixed: frozenset[str] = frozenset()  # types that may be mixed with one another
     results: frozenset[str] = frozenset()  # types that only its output may have

@@ -26,7 +26,7 @@ INT8, INT16, INT32 = ((-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16
 
 
 class Arithmetic(Enum):
-    """What the layers of a graph compute, to the last step."""
+    """The arithmetic of a graph's layers, to the last step."""
 
     TFLITE = "tflite"  # TFLite's kernels: fixed point, rounded twice by shifts above 31
     REAL = "real"  # real numbers between stored values, rounded once: QDQ graphs of ONNX and PyTorch
@@ -138,7 +138,7 @@ class TensorView:
 
     @property
     def has_dense_rows(self) -> bool:
-        """Of [H, W, C]: whether columns follow each other without gaps."""
+        """Whether columns of [H, W, C] follow each other without gaps."""
         width = self.shape[2] * self.element_bytes
         return not self.brick and self.strides[1:] == (width, self.element_bytes)
 
@@ -274,7 +274,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where along one axis a RESIZE reads: output position i is position (i * step + offset) / numerator."""
+    """The positions along one axis that a RESIZE reads: output position i is position (i * step + offset) /
+    numerator.
+    """
 
     numerator: int
     step: int
@@ -287,7 +289,7 @@ class Positions:
         return in_range and 0 <= self.step < self.numerator << 4
 
     def registers(self, axis: str, block: int) -> dict[R, int]:
-        """Those of the axis "X" or "Y" with blocks of `block` positions."""
+        """The registers of the axis "X" or "Y" with blocks of `block` positions."""
         (whole, rest), (wholes, rests) = (divmod(n * self.step, self.numerator) for n in (1, block - 1))
         one, all_but_one = (
             StepWord.ONE_WHOLE.word_with(whole) | StepWord.ONE_REST.word_with(rest),
@@ -302,7 +304,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What happens to an accumulator on its way out."""
+    """The steps of an accumulator on its way out."""
 
     clamp: tuple[int, int]
     scale: Scale | None = None  # None: one scale for each channel, from the scale table

@@ -26,7 +26,7 @@ class Scale:
 
     @property
     def exponent(self) -> int:
-        """Of TFLite's pair of a 31-bit multiplier and a shift, the shift to the left."""
+        """The shift to the left in TFLite's pair of a 31-bit multiplier and a shift."""
         return 31 - self.shift
 
     @property

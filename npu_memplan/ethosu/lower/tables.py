@@ -38,7 +38,7 @@ def _stored_values(tensor: LayerTensor) -> range:
 
 
 def _values(tensor: LayerTensor) -> NDArray[np.int64]:
-    """What the stored values mean, in steps of the scale."""
+    """The meaning of the stored values, in steps of the scale."""
     return np.array(_stored_values(tensor), np.int64) - tensor.zero_point
 
 

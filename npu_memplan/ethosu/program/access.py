@@ -624,8 +624,8 @@ def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
 
 @lru_cache(1 << 13)
 def _kernel_at_zero(content: Content, names: tuple[Register, ...], accelerator: Architecture) -> tuple[Access, ...]:
-    """Of a kernel that sets `names`, with every base address 0, which is not in `content`: programs that are compared
-    have most of their kernels in common.
+    """The accesses of a kernel that sets `names`, with every base address 0, which is not in `content`: programs that
+    are compared have most of their kernels in common.
     """
     kernel = Operation.from_content(content)
     return _operation_accesses(
@@ -711,7 +711,7 @@ def _ignores_input(op: Operation) -> bool:
 
 
 def _first_byte(access: Access) -> Access:
-    """What ties the bases of a feature map to its buffer, and no element of it."""
+    """The access without its elements: its first byte, which ties the bases of a feature map to its buffer."""
     parts = tuple((register, run(int(ranges[0, 0]), 1)) for register, ranges in access.parts)
     return Access(access.role, access.region, parts, access.is_write)
 

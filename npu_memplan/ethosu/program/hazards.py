@@ -222,8 +222,9 @@ _BASE = 1 << 40  # more bytes than any distance
 def _at_distances(
     previous: Content, op: Content, apart: tuple[int, ...], accelerator: Architecture | None
 ) -> int | None:
-    """Of kernels whose inputs lie `apart` from the output before, wherever that is: plans that are compared have most
-    of these distances in common. None where a map is in several tiles, of which each has a place of its own.
+    """The BLOCKDEP of kernels whose inputs lie `apart` from the output before, wherever that is: plans that are
+    compared have most of these distances in common. None where a map is in several tiles, of which each has a place of
+    its own.
     """
     before = Operation.from_content(previous).with_registers({Register.OFM_BASE0: _BASE})
     bases = (Register.IFM_BASE0, Register.IFM2_BASE0)

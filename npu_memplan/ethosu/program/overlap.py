@@ -257,7 +257,7 @@ _LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.LUT, *_ALWAYS_LIVE)
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What operations `operation` (at which `second` is born) to `last` (at which `first` dies) allow."""
+    """The overlap that operations `operation` (at which `second` is born) to `last` (at which `first` dies) allow."""
 
     allowed: AllowedOverlap
     operation: int
@@ -281,7 +281,7 @@ class _Touches:
         return cls(np.array(list(found), np.int64), spans[:-1], np.column_stack([first, stop]))
 
     def remaining_from(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What each of `operations` and those after it touch."""
+        """The bytes that each of `operations` and those after it touch."""
         return self.remaining[np.searchsorted(self.operations, operations)]
 
 

@@ -59,7 +59,7 @@ def chain_bounds(steps: Sequence[_Step]) -> list[tuple[int, int]]:
 
 
 def beside_regions(op: Operation) -> dict[Register, int]:
-    """What the region registers of Ethos-U85 say besides a region: chaining buffers, and how a transfer goes."""
+    """The bits of Ethos-U85's region registers besides a region: chaining buffers, and how a transfer goes."""
     if op.language is Language.U85 and op.op is Op.DMA_START:
         mask = DmaRegion.DIMENSIONS.word_with(3) | DmaRegion.INDEXED.word_with(1)
         words = {r: op[r] & mask for r in (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)}
@@ -72,7 +72,7 @@ class ProgramError(NpuMemplanError):
 
 
 class BufferRole(Enum):
-    """What a buffer of a program is for."""
+    """The use of a buffer of a program."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -132,7 +132,9 @@ class NpuOperation:
         return self.registers.get(register, default)
 
     def place(self, where: Callable[[str], tuple[int, int]], index: int = -1) -> Operation:
-        """It with real addresses: `where(buffer)` is (region, base address); `index` is its place in a program."""
+        """The operation with real addresses: `where(buffer)` is (region, base address); `index` is its place in a
+        program.
+        """
         registers = dict(self.registers)
         regions: dict[Register, int] = {}
         for register, (name, offset) in self.addresses.items():
@@ -287,7 +289,9 @@ class Feed(NamedTuple):
 
 
 def input_feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
-    """As few as the `kept` rows allow; none where no operation reads a streamed input."""
+    """The feeds of the streamed input, as few as the `kept` rows allow; none where no operation reads a streamed
+    input.
+    """
     readers = [(i, *o.input_rows) for i, o in enumerate(operations) if o.input_rows[1]]
     unread = list(accumulate((first for _, first, _ in reversed(readers)), min))[::-1]  # from each reader on
     found: list[Feed] = []

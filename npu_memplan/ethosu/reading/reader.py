@@ -97,7 +97,7 @@ class Reader:
         return None
 
     def need(self, expression: Any, *names: str) -> Any:
-        """As `call`; `RejectedError` when it is something else."""
+        """The same as `call`; `RejectedError` when it is something else."""
         found = self.call(expression, *names)
         if found is None:
             raise RejectedError(f"expected {' or '.join(names)} where the graph has {_kind(self.value(expression))}")

@@ -102,7 +102,7 @@ class _Builder:
 
 
 def _label(bindings: dict[Any, Any], result: Any, otherwise: str) -> str:
-    """What to call a layer's output: as the real value that it stores, whose name fusion has left alone."""
+    """The name of a layer's output: that of the real value that it stores, whose name fusion has left alone."""
     value = bindings.get(result)
     while isinstance(value, ir.Call) and value.op.name in ("relax.quantize", "relax.clip"):
         source = value.args[0]

@@ -76,7 +76,7 @@ def _channels(moves: Sequence[Any], before: tuple[int, ...], after: tuple[int, .
 
 
 def _apply_move(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
-    """What `move` makes of `values`; None where its arguments are no constants."""
+    """Apply `move` to `values`; None where its arguments are no constants."""
     name, attributes = name_of(move), move.attrs
     if name in _RESHAPES:
         return values.reshape(shape_of(move.ty))
@@ -172,7 +172,7 @@ class _Enlargements(relax.PyExprMutator):  # type: ignore[misc]
         )
 
     def _step(self, source: Any) -> tuple[Any, int, str] | None:
-        """What a reshape or a repetition reads, how many elements are repeated at a time, and by which function; "":
+        """The source of a reshape or a repetition, how many elements are repeated at a time, and by which function; "":
         by none.
         """
         value = self.lookup_binding(source) if isinstance(source, relax.Var) else None

@@ -36,7 +36,7 @@ CODEGEN, COMPOSITE = "Codegen", "Composite"
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What the check of a pattern is asked about: an expression, and the bindings that were matched for it."""
+    """The subject of a pattern's check: an expression, and the bindings that were matched for it."""
 
     matched_expr: Any
     matched_bindings: Mapping[Any, Any]
@@ -423,7 +423,7 @@ def remaining_operators(mod: Any) -> tuple[HostOperator, ...]:
 
 
 def host_operators(mod: Any) -> tuple[HostOperator, ...]:
-    """Those of `remaining_operators` that are work of their own."""
+    """The operators of `remaining_operators` that are work of their own."""
     return tuple(o for o in remaining_operators(mod) if not o.only_carries)
 
 
@@ -446,7 +446,7 @@ def state_arithmetic(function: Any, arithmetic: Arithmetic) -> Any:
 
 
 def arithmetic_of(function: Any) -> Arithmetic:
-    """What a function says; TFLite's when it says nothing."""
+    """The arithmetic that a function names; TFLite's when it names none."""
     return Arithmetic(str((function.attrs or {}).get(ARITHMETIC, Arithmetic.TFLITE.value)))
 
 

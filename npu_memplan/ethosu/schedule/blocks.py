@@ -228,7 +228,7 @@ def _rank(candidate: _Candidate) -> tuple[float, int, int]:
 
 
 def _micro_blocks(accelerator: Architecture, work: BlockWork, operation: Operation, encoded: bool) -> Iterator[Shape]:
-    """Those that an operation may have; the order of weights that are encoded follows from one."""
+    """The micro-blocks that an operation may have; the order of weights that are encoded follows from one."""
     if accelerator.rams is None:
         yield accelerator.ofm_micro
     elif encoded and work.kind in (BlockKind.CONV, BlockKind.DEPTHWISE):
@@ -238,7 +238,7 @@ def _micro_blocks(accelerator: Architecture, work: BlockWork, operation: Operati
 
 
 def block_work(operation: Operation) -> BlockWork:
-    """What of an operation's registers decides which blocks fit."""
+    """The part of an operation's registers that decides which blocks fit."""
     source = FeatureMap.ifm(operation)
     work = BlockWork(
         kind=_kind(operation),

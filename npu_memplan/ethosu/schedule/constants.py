@@ -53,7 +53,7 @@ class ConstantBlock:
         return sum(stop - start for start, stop in self.spans)
 
     def inner(self, offset: int) -> int:
-        """Where a byte of the constants is in the copy."""
+        """The place of a byte of the constants in the copy."""
         at = 0
         for start, stop in self.spans:
             if start <= offset < stop:
@@ -135,7 +135,7 @@ def _read_from_source(
 
 
 def constant_blocks(program: NpuProgram) -> tuple[ConstantBlock, ...]:
-    """What can be copied, by its first reader."""
+    """The constants that can be copied, by their first reader."""
     sizes = {b.name: b.size_bytes for b in program.buffers if b.role is BufferRole.CONSTANTS}
     readers: dict[tuple[str, tuple[Span, ...]], list[int]] = {}
     for index, operation in enumerate(program.operations):
@@ -195,7 +195,7 @@ class _Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Core:
-    """What one core reads for an operation."""
+    """The weights and scales that one core reads for an operation."""
 
     weights: _Weights
     scale: int  # byte of its scales in the constants
@@ -203,7 +203,7 @@ class _Core:
 
 @dataclass(frozen=True, slots=True)
 class _WholeKernel:
-    """What all cores of an Ethos-U85 read for an operation: their micro-blocks are parts of one."""
+    """The weights that all cores of an Ethos-U85 read for an operation: their micro-blocks are parts of one."""
 
     weights: NDArray[np.int16]  # [O, H, W, I]
     order: WeightArrangement
@@ -238,7 +238,7 @@ class Slices:
         return self.data + self.extended
 
     def encode_once(self, key: object, weights: Callable[[], bytes]) -> tuple[int, int]:
-        """Where the encoded `weights` called `key` are, and their bytes."""
+        """The place of the encoded `weights` called `key`, and their bytes."""
         if key not in self._encoded:
             data = weights()
             self._encoded[key] = (len(self.data) + len(self.extended), len(data))
@@ -262,7 +262,7 @@ class Slicer:
         return None if len(parts) == sum(map(len, parts)) else self.join_operations(parts)
 
     def parts(self, most_bytes: int, others: Mapping[int, int]) -> list[list[NpuOperation]]:
-        """What `slice_convolutions` makes of each operation."""
+        """The operations that `slice_convolutions` makes of each operation."""
         return [self._slices(made, others.get(i, most_bytes)) for i, made in enumerate(self.program.operations)]
 
     def join_operations(self, parts: Iterable[Iterable[NpuOperation]]) -> NpuProgram:
@@ -295,7 +295,7 @@ class Slicer:
 
     @staticmethod
     def weight_bytes(operation: NpuOperation) -> int:
-        """Of what may be sliced."""
+        """The bytes of an operation's weights that may be sliced."""
         lengths = (operation.registers.get(stream.length, 0) for stream in WEIGHTS)
         return sum(lengths) if operation.op is Op.CONV else 0
 
@@ -509,7 +509,7 @@ def compact(program: NpuProgram, data: bytes) -> tuple[NpuProgram, bytes]:
 
 
 def _read(program: NpuProgram, constants: str) -> set[Span]:
-    """What each register reaches of the constants, from the first to the last byte, widened to whole grains."""
+    """The constants that each register reaches, from the first to the last byte, widened to whole grains."""
     found: set[Span] = set()
     for index, operation in enumerate(program.operations):
         for name, at in operation.addresses.values():

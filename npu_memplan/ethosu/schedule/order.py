@@ -50,13 +50,13 @@ def reorder_operations(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram
 
 
 def _cycles(program: NpuProgram, memory_map: MemoryMap) -> list[float]:
-    """Of each operation alone."""
+    """The cycles of each operation alone."""
     known = ResourceUseCache(program.accelerator, memory_map)
     return [known(program.at_zero(index)).floor for index in range(len(program.operations))]
 
 
 def _accessed_buffers(program: NpuProgram) -> list[dict[str, bool]]:
-    """What each operation touches and whether it writes it, constants left out."""
+    """The buffers that each operation touches and whether it writes them, constants left out."""
     roles = {b.name: b.role for b in program.buffers}
     found: list[dict[str, bool]] = []
     for index in range(len(program.operations)):
@@ -197,7 +197,7 @@ class _Chaining:
         return replace(self._program, buffers=left, operations=tuple(self._operations))
 
     def _links(self, first: int) -> list[_Link]:
-        """What kernels behind `first` take from those before them, as far as a chain can go."""
+        """The inputs that kernels behind `first` take from those before them, as far as a chain can go."""
         head = self._operations[first]
         if head.op in (Op.DMA_START, Op.RESIZE) or is_indivisible(self._place_operation(head)):
             return []

@@ -25,7 +25,7 @@ _LUT_BANKS = 2
 
 
 class BlockKind(Enum):
-    """What decides the use of SHRAM."""
+    """The features that decide the use of SHRAM."""
 
     CONV = "conv"  # all IFM channels feed each OFM channel; also REDUCE_SUM
     PRODUCT = "product"  # of two maps: a CONV whose weights are IFM2

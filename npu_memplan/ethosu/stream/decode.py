@@ -54,7 +54,7 @@ class Operation:
 
     @property
     def elementwise(self) -> ElementwiseMode:
-        """What an ELEMENTWISE does; `IllegalModeError` where that is none of the modes."""
+        """The kind of an ELEMENTWISE; `IllegalModeError` where that is none of the modes."""
         try:
             return ElementwiseMode(self.parameter)
         except ValueError:
@@ -67,7 +67,9 @@ class Operation:
         return Operation(self.op, self.parameter, {**self.registers, **changes}, self.offset_bytes, self.language)
 
     def content(self, without: frozenset[Register] = frozenset()) -> Content:
-        """What it says, but for some registers, wherever it stood: hashable, and equal where the order is, too."""
+        """The content of the operation, but for some registers, wherever it stood: hashable, and equal where the order
+        is, too.
+        """
         names, values_of = _register_selection(tuple(self.registers), without)
         return self.op, self.parameter, names, values_of(self.registers), self.language
 

@@ -66,7 +66,7 @@ def chained_maps(op: Operation) -> list[MapRegisters]:
 
 
 def needed_anew(op: Operation) -> frozenset[Register]:
-    """Of the registers that have to be written anew around chains, those that a kernel depends on."""
+    """The registers that a kernel depends on, of those that have to be written anew around chains."""
     if op.op is Op.DMA_START:
         return frozenset()
     found = {OFM.precision}

@@ -19,7 +19,7 @@ _U85 = 1 << 11  # registers of Ethos-U85 alone
 
 
 class CommandCode(IntEnum):
-    """What a command word begins with."""
+    """The first bits of a command word."""
 
     @property
     def has_payload(self) -> bool:

@@ -46,5 +46,5 @@ SEARCHED = CONTENDED  # programs are searched for under it: most of them gain le
 
 
 def printed_models(in_flight_share: float) -> tuple[Assumptions, ...]:
-    """Those that a printed range is of, `NOMINAL` first; `in_flight_share` is the accelerator's."""
+    """The models that a printed range is of, `NOMINAL` first; `in_flight_share` is the accelerator's."""
     return MODELS + (_BUFFERS if in_flight_share < 1 else ())

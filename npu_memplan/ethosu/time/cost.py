@@ -254,9 +254,9 @@ def _written(loads: Iterable[Load]) -> float:
 
 
 def _in_order(needs: ResourceUse, load: Load, written: float, ahead_bytes: int) -> Load:
-    """What a kernel does before and after a load. It writes block by block, and reads no further ahead of what it
-    writes than two blocks, so of a memory that it reads and writes the last block's output comes last. `written`:
-    cycles of all memories for a block's output.
+    """The load with what a kernel does before and after it. A kernel writes block by block, and reads no further ahead
+    of what it writes than two blocks, so of a memory that it reads and writes the last block's output comes last.
+    `written`: cycles of all memories for a block's output.
     """
     if load.role not in (*_INPUTS, *_WEIGHTS):
         return load

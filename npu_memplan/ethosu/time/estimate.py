@@ -20,7 +20,7 @@ from .timeline import Slot, in_a_row, timeline
 
 
 class Cause(Enum):
-    """What an operation spends most of its time with."""
+    """The work that an operation spends most of its time with."""
 
     MULTIPLY = "multiplying"
     OUTPUT = "making outputs"

@@ -36,7 +36,7 @@ def lanes(title: str, launches: Iterable[tuple[Estimate, Described]], process: i
 
 
 def name_event(what: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
-    """What a process or a thread of the trace is called; `what`: process_name or thread_name."""
+    """The event that names a process or a thread of the trace; `what`: process_name or thread_name."""
     return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
@@ -61,7 +61,7 @@ def _operations(placed: Estimate, start: int, process: int, described: Described
 
 
 def _ports(placed: Estimate, start: int, process: int) -> Iterator[dict[str, Any]]:
-    """What each operation moves over each port, one after the other."""
+    """The transfers of each operation over each port, one after the other."""
     free: dict[int, float] = {}
     for number, share in enumerate(placed.shares):
         for (memory, writes), (size, beats, cycles) in share.traffic.items():

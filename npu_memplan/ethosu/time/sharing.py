@@ -29,7 +29,8 @@ _OTHERS = (Client.TRANSFERS, Client.KERNELS)
 
 @dataclass(slots=True)
 class _Queue:
-    """What one client has of a memory: its last operation is served in `[begin, end)`, all before it until `settled`.
+    """The queue of one client of a memory: its last operation is served in `[begin, end)`, all before it until
+    `settled`.
 
     Where only one client is served, at the memory's full rate.
     """

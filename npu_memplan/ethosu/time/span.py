@@ -28,8 +28,8 @@ def cycles_by_model(
     models: Sequence[Assumptions] = MODELS,
     resource_uses: Callable[[Architecture], ResourceUseCache] | None = None,
 ) -> dict[str, int]:
-    """Of all streams together, under each of `models`, by its name. `resource_uses` gives an NPU's needs in these
-    memories that were worked out before: they are the same in all models that say the same of its buffers.
+    """The cycles of all streams together, under each of `models`, by its name. `resource_uses` gives an NPU's needs in
+    these memories that were worked out before: they are the same in all models that say the same of its buffers.
     """
     found: Counter[str] = Counter({model.name: 0 for model in models})
     for commands, accelerator in streams:

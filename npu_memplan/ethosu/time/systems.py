@@ -170,7 +170,7 @@ def _number(path: Path, name: str, values: Mapping[str, str], key: str, default:
 
 
 def default_memory_map(accelerator: Architecture) -> MemoryMap:
-    """Where things are when only the NPU is known: its default system and memory mode."""
+    """The memories of an accelerator of which no more is known: its default system and memory mode."""
     system = accelerator_system(accelerator.name)
     pools = load_memory_mode(system.memory_mode).pools
     return load_system(system.system_config).memory_map(system.memory_mode, dict(enumerate(pools, start=1)))

@@ -44,7 +44,7 @@ def run(length: int, count: int, accelerator: Architecture) -> Traffic:
 
 
 def flows(operation: Operation, work: Work, accelerator: Architecture) -> Iterator[Flow]:
-    """What a kernel moves."""
+    """The flows of a kernel."""
     streamed = work.engine is Engine.ELEMENTWISE
     inputs = Channel.INPUT_STREAM if streamed else Channel.INPUT
     yield Flow(Role.IFM, work.ifm.region, False, _input(work, work.ifm, accelerator), inputs)
@@ -70,7 +70,7 @@ def _reader(role: Role, operation: Operation) -> Channel:
 
 
 def dma_flows(operation: Operation, accelerator: Architecture) -> Iterator[Flow]:
-    """What a transfer moves; the side that is inside the NPU crosses no port."""
+    """The flows of a transfer; the side that is inside the NPU crosses no port."""
     r = Register
     source, target = operation[r.DMA0_SRC_REGION], operation[r.DMA0_DST_REGION]
     dimensions = max(DmaRegion.DIMENSIONS.value_in(source), DmaRegion.DIMENSIONS.value_in(target))

@@ -16,7 +16,7 @@ from ..stream.isa import MapStorage, Op, Register, StoredBackwards, StoredOrder
 
 
 class Engine(Enum):
-    """What a kernel computes with."""
+    """The unit that a kernel computes with."""
 
     CONV = "convolution"
     DEPTHWISE = "depthwise"
@@ -27,7 +27,7 @@ class Engine(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a language says of one kernel."""
+    """The facts that a language says of one kernel."""
 
     micro: Shape  # of all cores that work on one block together
     acc40: bool  # or 48 bits
@@ -50,8 +50,8 @@ _KINDS = {1: OutputKind.BITS_8, 2: OutputKind.BITS_16, 4: OutputKind.BITS_32, 8:
 def u85_traits(
     operation: Operation, engine: Engine, maps: tuple[FeatureMap, FeatureMap], accelerator: Architecture
 ) -> Traits:
-    """Of an Ethos-U85 kernel with the `maps` IFM and OFM. Source: regor's `ethos_u85_performance.cpp`; taps and
-    channels of a step are those that its encoder of weights fills up to.
+    """The traits of an Ethos-U85 kernel with the `maps` IFM and OFM. Source: regor's `ethos_u85_performance.cpp`; taps
+    and channels of a step are those that its encoder of weights fills up to.
     """
     accumulators = operation.get(Register.ACC_FORMAT)
     output = operation[Register.OFM_PRECISION]

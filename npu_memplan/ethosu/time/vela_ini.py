@@ -49,7 +49,7 @@ def _slowest(memory_map: MemoryMap, port: int) -> Memory | None:
 
 
 def _area(port: int, arena: int, cache: int) -> str:
-    """What Vela calls the memory behind `port`: its caches are in Sram, its arenas in Sram or Dram."""
+    """Vela's name for the memory behind `port`: its caches are in Sram, its arenas in Sram or Dram."""
     if port == cache:
         return "Sram"
     return "Dram" if port == arena else "OffChipFlash"

@@ -76,7 +76,7 @@ def call_dense(work: Lowering, library: CmsisNN) -> None:
 def _call_weighted(
     work: Lowering, kind: str, channels: int, scratch_bytes: int, numbers: tuple[int, ...], options: object
 ) -> None:
-    """Of a function that takes input, weights, bias and scales."""
+    """The call of a function that takes input, weights, bias and scales."""
     data, weights, output = work.tensor(0), work.tensor(1), work.output()
     require_supported(
         all(t.scale > 0.0 and t.dtype == "int8" for t in (data, weights, output)), "it is not quantised to int8"

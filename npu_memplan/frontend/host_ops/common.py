@@ -47,7 +47,7 @@ def require_quantisation(
 
 
 def require_same_batches(data: Tensor, output: Tensor) -> None:
-    """As many images come out as go in."""
+    """Require that as many images come out as go in."""
     message = f"input {list(data.shape)} and output {list(output.shape)} have other batches"
     require_supported(data.shape[0] == output.shape[0], message)
 
@@ -153,7 +153,7 @@ class ImageAxis:
         return cls(size, windows, kernel, stride, dilation, max(total, 0) // 2 if same else 0)
 
     def numbers(self) -> tuple[int, ...]:
-        """What C kernels are told of an axis."""
+        """The numbers of an axis that C kernels are told."""
         return self.size, self.windows, self.kernel, self.stride, self.dilation, self.before
 
     def image_place(self, window: Expr, k: Expr) -> Expr:

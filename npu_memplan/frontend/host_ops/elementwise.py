@@ -424,7 +424,7 @@ def _floor_quotient(_: Function, x: Expr, y: Expr) -> Expr:
 
 
 def _floor_rest(function: Function, x: Expr, y: Expr) -> Expr:
-    """What a division leaves, with the divisor's sign."""
+    """The rest of a division, with the divisor's sign."""
     rest = function.bind(library("fmodf", x, y), "rest", "float32")
     zero = number(0, "float32")
     differ = tirx.NE(cast(y < zero, "int32"), cast(rest < zero, "int32"))

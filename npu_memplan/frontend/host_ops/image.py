@@ -79,7 +79,7 @@ _Axis = tuple[int, int, bool, bool]
 
 
 def _mix_rows(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
-    """Of int8, with 10 fraction bits."""
+    """Mix rows of int8, with 10 fraction bits."""
     function, source = work.function, work.read(0, "input")
     rows, columns = work.table("rows", _in_fixed_point(*down)), work.table("columns", _in_fixed_point(*across))
     target, one = work.write(), int_constant(1 << 10)
@@ -99,7 +99,7 @@ def _mix_rows(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis
 
 
 def _mixed_in_float(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
-    """Of uint8 and float32: the reference computes both in float32, whose products are summed in this order."""
+    """Mix uint8 and float32: the reference computes both in float32, whose products are summed in this order."""
     function, source = work.function, work.read(0, "input")
     (rows, downs), (columns, acrosses) = (
         (work.table(f"{name}s", places), work.table(f"{name}_weights", weights))
@@ -199,7 +199,7 @@ def lower_detection(work: Lowering) -> None:
 
 
 def _c_macros(work: Lowering, encoded: Tensor, scores: Tensor, anchors: Tensor) -> dict[str, str]:
-    """What the C text has to know of types, quantisation and options; real numbers are float32."""
+    """The macros that the C text has to know of types, quantisation and options; real numbers are float32."""
     names = ("THRESHOLD", "OVERLAP", "Y_SCALE", "X_SCALE", "H_SCALE", "W_SCALE")
     reals = [float(np.float32(value)) for value in work.custom_options(*_REALS)]
     sound = all(map(math.isfinite, reals)) and 0.0 not in reals[2:] and 0 < reals[1] <= 1

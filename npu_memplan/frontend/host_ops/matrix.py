@@ -100,8 +100,9 @@ class DenseGeometry:
 
     @classmethod
     def from_tensors(cls, data: Tensor, weights: Tensor, output: Tensor, options: Any) -> DenseGeometry:
-        """As the reference's kernels count, all of which index the input as one vector (tflite-micro,
-        reference/integer_ops/fully_connected.h); what they would read outside of a tensor is refused."""
+        """The geometry as the reference's kernels count, all of which index the input as one vector (tflite-micro,
+        reference/integer_ops/fully_connected.h); what they would read outside of a tensor is refused.
+        """
         require_supported(options.WeightsFormat() == 0, "its weights are shuffled")
         shapes = [list(tensor.shape) for tensor in (weights, data, output)]
         require_supported(
@@ -157,7 +158,7 @@ class Products:
         self.total.add(cast(product, self.kind))
 
     def result(self, channel: Expr, activation: int) -> Expr:
-        """What the output stores."""
+        """The value that the output stores."""
         function, total = self.work.function, self.total.read()
         if self.work.plain:
             total = total if self.bias is None else total + raw_load(self.bias, [channel])

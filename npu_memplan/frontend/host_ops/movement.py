@@ -74,7 +74,7 @@ def lower_reshape(work: Lowering) -> None:
 
 
 def _padding_before(work: Lowering, data: Tensor) -> list[int]:
-    """What a padding puts before each axis."""
+    """The elements that a padding puts before each axis."""
     amounts, rank = flat_values(work, 1), len(data.shape)
     require_supported(len(amounts) == 2 * rank, f"it pads {len(amounts) // 2} dimensions, its input has {rank}")
     return amounts[::2]
@@ -216,7 +216,7 @@ def lower_concatenation(work: Lowering) -> None:
 
 
 def _rescale_table(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
-    """What each stored value of a part becomes in the output; None where that is itself.
+    """The output of each stored value of a part; None where that is itself.
 
     LiteRT rescales uint8; no reference does it with int8.
     """

@@ -99,7 +99,7 @@ def _names(index: Any, variable: Any) -> bool:
 
 
 def _value(index: Any, known: Mapping[Any, int]) -> int | None:
-    """What an index is; None where it is more than arithmetic on loop variables."""
+    """The value of an index; None where it is more than arithmetic on loop variables."""
     if isinstance(index, tirx.IntImm):
         return int(index.value)
     if type(index) in _BINARY:
@@ -331,7 +331,9 @@ class Lowering:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnState:
-    """What an operator keeps between inferences without the file's listing it; it starts with zeros or `start`."""
+    """A state that an operator keeps between inferences without the file's listing it; it starts with zeros or
+    `start`.
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -126,7 +126,7 @@ class SvdfGeometry:
 
     @classmethod
     def from_work(cls, work: Lowering) -> SvdfGeometry:
-        """Those of the operator's tensors; refuses shapes that do not fit."""
+        """The geometry of the operator's tensors; refuses shapes that do not fit."""
         data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
         rank = work.options("SVDFOptions").Rank()
         require_supported(state.is_variable, f"its state {state.name!r} is no variable tensor")

@@ -56,7 +56,7 @@ def lower_window(work: Lowering) -> None:
 
 @lowering("SignalFftAutoScale")
 def auto_scale(work: Lowering) -> None:
-    """As many bits to the left as there is room for, and how many."""
+    """Shift the values to the left by as many bits as there is room for, and say how many."""
     data = work.tensor(0)
     _require_tensor(data, "int16", 1)
     _require_tensor(work.output(), "int16", 1, data.shape[0])

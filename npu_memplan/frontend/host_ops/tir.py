@@ -152,7 +152,7 @@ class Function:
         self._blocks[-1].append(statement)
 
     def _end(self) -> Any:
-        """What was built since the last block began."""
+        """The statements that were built since the last block began."""
         return _sequence(self._blocks.pop())
 
     def call(self, function: str, arguments: Sequence[Buffer | int | float]) -> None:

@@ -105,7 +105,7 @@ class _Refused:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What operators refused for the same reasons share."""
+        """The key that operators refused for the same reasons share."""
         return self.kind, _OF_ONE.sub("", self.npu), _OF_ONE.sub("", self.host)
 
 
@@ -440,8 +440,8 @@ def _overflow_of_sums(network: Network, operator: CpuOperator) -> str:
 
 
 def _shifts_too_far(a: Tensor, b: Tensor, made: Tensor) -> str:
-    """Of a DIV: quotients near zero by large divisors are shifted by as many bits as their numerator and reciprocal
-    leave free, less those of the scales.
+    """The reason that a DIV shifts too far, or "": quotients near zero by large divisors are shifted by as many bits as
+    their numerator and reciprocal leave free, less those of the scales.
     """
     if a.dtype not in ("int8", "uint8"):
         return ""
@@ -474,7 +474,7 @@ def _rescaled_reason(network: Network, operator: CpuOperator) -> str:
 
 
 def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
-    """What is known of the results of an operator that `code` runs."""
+    """The claim on the results of an operator that `code` runs."""
     if operator.external_scratch_bytes is not None:
         return EXTERNAL_FUNCTION
     if operator.name in ("IF", "WHILE"):
@@ -538,7 +538,7 @@ def activation_type(network: Network, operator: CpuOperator) -> str:
 
 
 def operator_label(network: Network, operator: CpuOperator) -> str:
-    """What reports call an operator: the name of its first output, or its kind and number."""
+    """The name of an operator in reports: that of its first output, or its kind and number."""
     tensor = _first(network, operator)
     return (tensor.name if tensor else "") or f"{operator.name.lower()}_{operator.index}"
 
@@ -676,7 +676,7 @@ class Need:
 
 
 def needs(network: Network) -> tuple[Need, ...]:
-    """What `network` needs, most frequent first; calls of the NPU in a compiled one count as `ethos-u`."""
+    """The needs of `network`, most frequent first; calls of the NPU in a compiled one count as `ethos-u`."""
     network = complete_network(network)
     groups: dict[tuple[str, str], list[CpuOperator]] = {}
     for operator in network.operators:

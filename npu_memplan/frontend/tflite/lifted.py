@@ -102,7 +102,7 @@ def import_tflite(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledNetwork:
-    """What Vela made of a `source` network; `vela` is None for one that it had compiled before."""
+    """The result of Vela for a `source` network; `vela` is None for one that it had compiled before."""
 
     source: Network
     network: Network

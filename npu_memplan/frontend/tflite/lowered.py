@@ -286,7 +286,7 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
         return np.frombuffer(data, dtype=kind, count=math.prod(shape)).reshape(shape)
 
     def dequantize(self, expr: Any, tensor: Any) -> Any:
-        """As a product of floats where the stored values are int64: biases of int16 activations.
+        """Dequantise by a product of floats where the stored values are int64: biases of int16 activations.
 
         TVM 0.27's `dequantize` has no int64. Unnecessary when a model with them imports without this repair.
         """
@@ -544,7 +544,7 @@ class _OperatorImporter:
                 self.main.bind(index, result)
 
     def _results(self, operator: CpuOperator) -> dict[int, Any]:
-        """What TVM's converter makes of an operator, by output tensor; empty when it keeps it to itself."""
+        """The results of TVM's converter for an operator, by output tensor; empty when it keeps it to itself."""
         tensors, builder = self.network.tensors, self.main.block_builder
         for index in operator.inputs:
             if index in self.main.values:

@@ -38,7 +38,7 @@ def stored_shape(shape: Shape) -> Shape:
 
 
 def image_shape(shape: Shape) -> Shape:
-    """As one image: all but the last two dimensions are its rows."""
+    """The shape of one image: all but the last two dimensions are its rows."""
     return (1, prod(shape[:-2]), *(1,) * (2 - len(shape)), *shape[-2:])
 
 
@@ -341,7 +341,7 @@ class TosaSum:
         return None
 
     def _shifted_alike(self) -> AddScales | None:
-        """Of 16 bits: both operands are shifted by as many bits, in TOSA and by the NPU."""
+        """The scales of operands of 16 bits that are shifted by as many bits, in TOSA and by the NPU."""
         by = self.first.left_shift
         if by is None or by != self.second.left_shift or by > _WORD_BITS:
             return None

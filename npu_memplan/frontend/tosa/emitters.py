@@ -282,7 +282,7 @@ def _emit_rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -
 def _weighted_fields(
     builder: GraphBuilder, computed: TosaOperator, numbers: Rescaling, clamp: Clamp, channels: int
 ) -> dict[str, Any]:
-    """What all sums with weights have in common."""
+    """The fields that all sums with weights have in common."""
     bias = np.zeros(1, np.int64)
     if computed.kind != "MATMUL":
         bias = builder.constant(computed.inputs[2]).reshape(-1).astype(np.int64)

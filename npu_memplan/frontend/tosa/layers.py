@@ -121,7 +121,7 @@ def _change_graph(graph: TosaGraph, tensors: Sequence[Tensor], operators: Sequen
 
 
 def moved_values(operator: TosaOperator, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """What RESHAPE, TRANSPOSE, IDENTITY and SLICE make of values; None of other operators."""
+    """The values that RESHAPE, TRANSPOSE, IDENTITY and SLICE move; None of other operators."""
     if operator.kind in ("RESHAPE", "IDENTITY"):
         return values.reshape(shape)
     if operator.kind == "TRANSPOSE":
@@ -136,7 +136,7 @@ _TYPES = ("int8", "int16", "int32")
 
 
 def constant_result(builder: GraphBuilder, operator: TosaOperator, given: list[NDArray[Any]]) -> NDArray[Any] | None:
-    """What `operator` makes of the constants `given`; None of what is not known here, or does not fit its type."""
+    """The result of `operator` on the constants `given`; None of what is not known here, or does not fit its type."""
     dtype = builder.dtype(operator.outputs[0])
     if dtype not in _TYPES or any(values.dtype.kind != "i" for values in given):
         return None
@@ -216,7 +216,7 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
 
 
 def _broadcast_shape(shapes: list[Shape]) -> Shape:
-    """Of operands that are broadcast."""
+    """The common shape of operands that are broadcast."""
     axes = list(zip(*shapes, strict=True))
     if any(len({1, *extents}) > 2 for extents in axes):
         raise RejectedError(f"its operands have the shapes {' and '.join(str(list(shape)) for shape in shapes)}")

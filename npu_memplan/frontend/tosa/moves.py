@@ -290,7 +290,7 @@ def _emit_reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -
 
 
 def _emit_transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    """Where no layer does it at once, neighbours change places, one pair after the other."""
+    """Emit a transpose: where no layer does it at once, neighbours change places, one pair after the other."""
     stated, name = (builder.shape(operator.inputs[0]), operator.numbers(0)), builder.move_source(operator.inputs[0])
     shape, axes = join_axes(*stated)
     if len(axes) < 2:

@@ -57,7 +57,7 @@ class BlockSlot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EthosUBlocks:
-    """What the blocks of one delegate say."""
+    """The contents of the blocks of one delegate."""
 
     payload: Payload = field(repr=False)
     command_bytes: int

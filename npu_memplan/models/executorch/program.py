@@ -37,7 +37,7 @@ class FileParts:
     end: int  # after the last byte of a segment
 
     def segment_spans(self, slot: int) -> tuple[range, ...]:
-        """Where the segments are that are listed in the vector of DataSegment in `slot`."""
+        """The spans of the segments that are listed in the vector of DataSegment in `slot`."""
         found = []
         for number, table in enumerate(self.root.tables(slot)):
             start, size = self.base + table.number("<Q", 0), table.number("<Q", 1)
@@ -129,7 +129,7 @@ VIEW = "executorch_prim::et_view.default"  # gives its output the memory of its 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPlace:
-    """Where memory planning put a tensor: a byte of the buffer called `memory_id` (1 is the first)."""
+    """The place that memory planning gave a tensor: a byte of the buffer called `memory_id` (1 is the first)."""
 
     memory_id: int
     offset_bytes: int
@@ -215,7 +215,7 @@ MethodInstruction: TypeAlias = "KernelCall | DelegateCall | MoveCall | JumpFalse
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delegate:
-    """What a backend made of a part of the method."""
+    """The data that a backend made of a part of the method."""
 
     backend: str  # such as EthosUBackend
     data: memoryview = field(repr=False)
@@ -312,7 +312,7 @@ def read_program(
 
 @dataclass(frozen=True, slots=True)
 class _Offsets:
-    """Where constants begin in one segment."""
+    """The first bytes of constants in one segment."""
 
     segment: memoryview
     offsets: tuple[int, ...]
@@ -500,7 +500,7 @@ class RewriteError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class ProgramChanges:
-    """What is to be another; methods by their number."""
+    """The changes of a program; methods by their number."""
 
     delegates: Mapping[Delegate, bytes] = field(default_factory=dict)
     places: Mapping[int, Mapping[int, PlannedPlace]] = field(default_factory=dict)  # by method, then by value
@@ -559,7 +559,7 @@ class _Rewriter:
             struct.pack_into("<I", self._head, place, at + 12 - place)
 
     def _append_bytes(self, size: int, alignment: int, before: int = 0) -> int:
-        """Where `size` new bytes begin, of which those after the first `before` are aligned."""
+        """The place of `size` new bytes, of which those after the first `before` are aligned."""
         start = len(self._head) + -(len(self._head) + before) % alignment
         self._head.extend(bytes(start + size - len(self._head)))
         return start

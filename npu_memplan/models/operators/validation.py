@@ -56,12 +56,12 @@ class OperatorForm:
 
     @property
     def inputs(self) -> tuple[OperandPlace, ...]:
-        """What it reads."""
+        """The forms of its inputs."""
         return _operands(self.operands.partition("->")[0])
 
     @property
     def outputs(self) -> tuple[OperandPlace, ...]:
-        """What it makes."""
+        """The forms of its results."""
         return _operands(self.operands.partition("->")[2])
 
 
@@ -381,7 +381,7 @@ def _validate_places(form: OperatorForm, tensors: Sequence[Tensor | None], resul
 def _tensor_letters(
     form: OperatorForm, tensors: Sequence[Tensor | None], results: Sequence[Tensor]
 ) -> list[tuple[str, Any]]:
-    """What the format calls each tensor, of those that are there."""
+    """The letters that the format calls each tensor, of those that are there."""
     found = []
     for operands, given in ((form.inputs, tensors), (form.outputs, results)):
         found += [(operands[min(place, len(operands) - 1)].letter, tensor) for place, tensor in enumerate(given)]

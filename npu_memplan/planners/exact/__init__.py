@@ -90,7 +90,7 @@ ANY = -1.0  # stands for all amplitudes together
 
 @dataclass(slots=True)
 class Portfolio:
-    """What is known of each order: how far it got, at the bound and above it apart, and with which chance."""
+    """The progress of each order: how far it got, at the bound and above it apart, and with which chance."""
 
     random: Random
     reached: dict[tuple[Order, bool, float], float] = field(default_factory=dict)  # largest share of items placed
@@ -159,7 +159,7 @@ def build(model: Model, items: Sequence[Item]) -> Sections:
 
 
 def _grain(sizes: Sequence[int], aligns: Sequence[int]) -> int:
-    """What every height of a placement pushed down as far as it goes is a multiple of.
+    """A divisor of every height of a placement pushed down as far as it goes.
 
     Such offsets are sums of sizes, rounded up to an alignment here and there: that is no change where the
     alignment divides the grain, and gives a multiple of the grain where the grain divides the alignment.
@@ -253,7 +253,7 @@ class Search:
 
     @cached_property
     def _memo(self) -> Any:
-        """What failed, kept from call to call."""
+        """The memory of what failed, kept from call to call."""
         return (ctypes.c_uint64 * (2 << MEMO_BITS))()
 
     @cached_property

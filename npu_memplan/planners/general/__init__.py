@@ -300,7 +300,7 @@ class SmallSearch:
 
 
 def small_subset(context: Context, items: Sequence[Item], capacity: int, nodes: int) -> list[Item]:
-    """Those of `items` that cannot be together in `capacity` bytes, each proof within `nodes`; none can be left out."""
+    """Some of `items` that cannot be together in `capacity` bytes, each proof within `nodes`; none can be left out."""
 
     def infeasible(trial: Sequence[Item]) -> bool:
         return SmallSearch.over(context.model, trial, nodes).below(capacity) is False

@@ -96,7 +96,7 @@ _Items = header_structure("planners/scale/scale.h", "Items")
 
 
 def _call(name: str, items: Struct, *arguments: Any) -> int:
-    """What a compiled function answers about `items`; numpy's arrays and whole numbers are handed on."""
+    """The answer of a compiled function about `items`; numpy's arrays and whole numbers are handed on."""
     handed = [ctypes.c_int64(a) if isinstance(a, int) else ctypes.c_void_p(a.ctypes.data) for a in arguments]
     return check_verdict(getattr(c_library().functions, f"npu_memplan_{name}")(ctypes.byref(items), *handed))
 

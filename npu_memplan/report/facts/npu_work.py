@@ -74,8 +74,9 @@ class NpuFindings:
 
 
 def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
-    """What the streams next to plan.json show (nothing without `directory`), and host calls that no
-    operator of the model requested."""
+    """The findings in the streams next to plan.json (nothing without `directory`), and host calls that no operator of
+    the model requested.
+    """
     where = _Where(artifact)
     paddings: dict[str, BrickPadding] = {}
     copies: list[ByteMove] = list(_host_extras(artifact, where))
@@ -123,7 +124,7 @@ _NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_
 
 
 def npu_labels(artifact: Artifact, directory: Path | None) -> dict[int, str]:
-    """What the NPU does at each point of its calls, e.g. `depthwise convolution to 48x48x8`."""
+    """The work of the NPU at each point of its calls, e.g. `depthwise convolution to 48x48x8`."""
     found = stream_operations(artifact, directory) if directory is not None else ()
     return {point: describe_operation(operation) for point, operation in found}
 
@@ -141,7 +142,7 @@ def _operation_mode(operation: Operation) -> str:
 
 
 def kind_of(operation: Operation) -> str:
-    """What an operation does, e.g. `depthwise convolution`, `average pool`, `element-wise add`, `DMA`."""
+    """The kind of an operation, e.g. `depthwise convolution`, `average pool`, `element-wise add`, `DMA`."""
     if operation.op is Op.POOL:
         return f"{_operation_mode(operation)} pool".replace("_", " ")
     if operation.op is Op.ELEMENTWISE:
@@ -266,7 +267,7 @@ def call_estimates(artifact: Artifact, directory: Path | None) -> Iterator[tuple
 
 
 def describe_operations(call: Call, time: Estimate) -> Described:
-    """What a trace says of each operation of a call."""
+    """Describe each operation of a call for a trace."""
     return [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in time.shares]
 
 
@@ -365,7 +366,7 @@ class WrittenNetwork:
 def network_contention(
     networks: Mapping[str, WrittenNetwork], joint: Plan, together: Collection[tuple[str, str]]
 ) -> dict[str, Contention]:
-    """Of networks that may run together with one of another NPU."""
+    """The contention of networks that may run together with one of another NPU."""
     used = {usage.pool: usage.used_bytes for usage in joint.usage}
     constants = sum(one.artifact.constants_bytes + one.artifact.stream_bytes for one in networks.values())
     maps: dict[str, MemoryMap] = {}

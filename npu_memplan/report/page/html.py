@@ -106,7 +106,7 @@ def _launch_slices(
 
 
 def _host_cycles(artifact: Artifact, call: Call) -> int:
-    """Of the NPU's clock."""
+    """The time of the host in cycles of the NPU's clock."""
     clock, host = artifact.timing.clock_hz if artifact.timing else 0.0, artifact.host_clock_hz
     cycles = sum(row.cycles for row in artifact.host_layers if row.function == call.function)
     return round(cycles * clock / host) if clock and host else 0
@@ -151,7 +151,7 @@ def html_report(artifact: Artifact, directory: Path | None = None) -> str:
 
 
 def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, Any]:
-    """What the page needs, in columns and with labels written once, so that 10,000 buffers stay small."""
+    """The data of the page, in columns and with labels written once, so that 10,000 buffers stay small."""
     problem, plan = artifact.problem, artifact.plan
     view = memory_view(problem, plan)
     kinds = list(BufferKind)
@@ -211,7 +211,9 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
 
 
 def _vela_facts(artifact: Artifact) -> dict[str, Any]:
-    """What Vela's own placement and stream of the same model take, in bytes by pool and in our model's cycles."""
+    """The bytes by pool of Vela's own placement of the same model, and the cycles of its stream in our model of
+    time.
+    """
     bounds = artifact.timing.vela_stream_bounds if artifact.timing else {}
     return {"bytes": dict(artifact.vela_arena_bytes), "cycles": sum(bounds.values())}
 
@@ -265,7 +267,7 @@ def _layer_labels(artifact: Artifact) -> list[str]:
 
 
 def _fit_facts(artifact: Artifact) -> dict[str, Any]:
-    """What the first card says: whether it fits what it was compiled for, and how long an inference takes."""
+    """The facts of the first card: whether the model fits what it was compiled for, and how long an inference takes."""
     fit, every = fit_of(artifact), artifact.total_milliseconds
     milliseconds, most = (every[0], max(every)) if every else (None, None)
     if fit is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What differs from page to page. All but `title` is HTML."""
+    """The parts that differ from page to page. All but `title` is HTML."""
 
     title: str  # of the window, plain text
     heading: str

@@ -203,7 +203,7 @@ def result_lines(operators: Iterable[Operator], check: CheckResult) -> list[str]
 
 
 def check_outcome(check: CheckResult) -> str:
-    """What a check found, in one clause."""
+    """The outcome of a check, in one clause."""
     if check.verdict is CheckVerdict.NOT_CHECKED:
         return f"expected exact (not run): {check.reason}"
     if check.verdict is CheckVerdict.DIFFERS:

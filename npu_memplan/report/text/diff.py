@@ -102,7 +102,7 @@ class PlanDiff:
 def compare_plans(
     before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None] = (None, None)
 ) -> PlanDiff:
-    """What it takes to go from `before` to `after`; `directories` are where their command streams are."""
+    """The differences from `before` to `after`; `directories` are where their command streams are."""
     return PlanDiff(
         _shown_names(before, after, directories),
         tuple(_option_changes(before, after)),
@@ -123,7 +123,7 @@ def _work_changes(
 
 
 def _shown_names(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None]) -> tuple[str, str]:
-    """Where each is, with the model's name where the two have different ones."""
+    """The name of each place, with the model's name where the two have different ones."""
     first, second = (
         a.name if d is None else str(d) if before.name == after.name else f"{d} ({a.name})"
         for a, d in zip((before, after), directories, strict=True)

@@ -336,7 +336,7 @@ def _why_pool(artifact: Artifact, buffer: Buffer, place: Placement) -> str:
 
 
 def _why_offset(artifact: Artifact, buffer: Buffer, others: list[Buffer], spans: Spans) -> list[str]:
-    """What holds it at its offset: the bottom, a neighbour it rests on, or nothing."""
+    """The reason of a buffer's offset: the bottom, a neighbour it rests on, or nothing."""
     texts = []
     low, high = spans[buffer.name]
     grouped: set[str] = set()

@@ -71,7 +71,7 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
 
 
 def _selected_program(artifact: Artifact) -> str:
-    """What made the NPU's operations, and the best of what was not taken."""
+    """The compiler of the NPU's operations, and the best of what was not taken."""
     taken = next((note.removeprefix(_TAKEN) for note in artifact.notes if note.startswith(_TAKEN)), "")
     if not taken:
         return {"vela": "Vela's stream", "tvm": "native lowering"}.get(artifact.target.npu_compiler, "")
@@ -95,7 +95,7 @@ def _beside_vela(artifact: Artifact) -> Iterator[str]:
 
 
 def objective_text(target: CompileOptions) -> str:
-    """What the options ask for."""
+    """The objective that the options ask for."""
     if target.max_ms is not None:
         return f"the fewest bytes in which an inference takes at most {target.max_ms:g} ms (--max-ms)"
     if not target.for_cycles:

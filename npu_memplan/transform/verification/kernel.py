@@ -78,7 +78,7 @@ def _statements(body: Any) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """What of a PrimFunc is the same for all calls and symbols.
+    """The part of a PrimFunc that is the same for all calls and symbols.
 
     `declared` are its buffers that have no memory of their own: the buffer, the bytes of an element, the load whose
     address it has, or the buffer that it lies over. `extents` are the variables that extents of loops depend on,
@@ -94,7 +94,7 @@ class KernelText:
 
 @dataclass(slots=True)
 class State:
-    """What is known while a function runs: owners of bytes, faults so far, and what could not be decided."""
+    """The state while a function runs: owners of bytes, faults so far, and what could not be decided."""
 
     owners: Owners = field(default_factory=Owners)
     faults: dict[Fault, None] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class State:
         self.fault(FaultKind.OVERWRITTEN, where, text)
 
     def adopt(self, place: OwnedBytes) -> None:
-        """What was written into a whole pool (its constants) belongs to what is there."""
+        """Give what was written into a whole pool (its constants) to what is there."""
         for start, stop, owner, _ in list(self.owners.spans_within(place.memory, place.start, place.stop)):
             if owner is place.memory:
                 self.owners.write(place, start, stop)

@@ -66,7 +66,7 @@ class OwnedMemory:
 
 @dataclass(frozen=True, slots=True)
 class OwnedBytes:
-    """Where a storage is: bytes [start, stop) of `memory`; `shape` in elements, where it is known."""
+    """The place of a storage: bytes [start, stop) of `memory`; `shape` in elements, where it is known."""
 
     memory: OwnedMemory
     start: int
@@ -132,7 +132,8 @@ class Owners:
         self.spans[memory] = kept
 
     def stolen_spans(self, place: OwnedBytes, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
-        """Where in [start, stop) a read of `place` finds another's bytes in place of its own, and whose they are.
+        """The spans of [start, stop) in which a read of `place` finds another's bytes in place of its own, and whose
+        they are.
 
         A storage that was never written finds them everywhere.
         """

@@ -105,7 +105,7 @@ class FunctionWalk:
             self.state.read(place, f"{self.name}, the result")
 
     def pool_places(self, key: str) -> Iterator[OwnedBytes]:
-        """What the attributes say to be in the caller's pools at the beginning, or at the end."""
+        """The places that the attributes name in the caller's pools at the beginning, or at the end."""
         for entry in self.attributes.get(key, ()):
             memory, offset, size = self.pools.get(str(entry["pool"])), entry["offset_bytes"], entry["size_bytes"]
             if memory is not None and isinstance(offset, int) and isinstance(size, int):
@@ -215,7 +215,7 @@ class FunctionWalk:
         return self.merge(then, other)
 
     def merge(self, then: Any, other: Any) -> Any:
-        """What a branch gives back: the same, or a tensor of its own that has been read on each side."""
+        """The value that a branch gives back: the same, or a tensor of its own that has been read on each side."""
         if isinstance(then, tuple) and isinstance(other, tuple):
             return tuple(self.merge(a, b) for a, b in zip(then, other, strict=False))
         if then is other or then == other:

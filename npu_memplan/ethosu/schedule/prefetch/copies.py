@@ -88,7 +88,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a search stands: at a choice that costs so much; `best` is the best it met."""
+    """The state of a search: it stands at a choice that costs so much; `best` is the best it met."""
 
     choice: Choice
     cost: float

@@ -38,15 +38,15 @@ _Program, _Free, _Wish, _Sent, _Search = (
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a search lowers: the largest part of `references` that a schedule takes, under the model that makes it and
-    under those of `others`, the same program.
+    """The number that a search lowers: the largest part of `references` that a schedule takes, under the model that
+    makes it and under those of `others`, the same program.
     """
 
     others: tuple[TimedProgram, ...] = ()
     references: tuple[float, ...] = (1.0,)  # cycles, under each
 
     def cost(self, schedule: DmaSchedule) -> float:
-        """Of a schedule that was timed under all."""
+        """The cost of a schedule that was timed under all."""
         cycles = (schedule.cycles, *schedule.others)
         return max(one / reference for one, reference in zip(cycles, self.references, strict=False))
 
@@ -74,7 +74,7 @@ class NativeSearch:
         return not (len(_memories(timed)) > MEMORIES or c_library().missing)
 
     def schedule(self, choice: Choice) -> DmaSchedule:
-        """What the greedy rule makes of a choice."""
+        """The schedule that the greedy rule makes of a choice."""
         return self._call_library(Found(choice, 0, DmaSchedule(0)), 0).best
 
     def without_copies(self) -> DmaSchedule:
@@ -254,12 +254,12 @@ class CopySearch:
 
     @property
     def cost(self) -> float:
-        """Of the best, by the goal."""
+        """The cost of the best, by the goal."""
         return self._goal.cost(self.best)
 
     @property
     def choice(self) -> Choice:
-        """Where it stands."""
+        """The choice that the search stands at."""
         return self._found.choice
 
     def search_on(self, work: int) -> None:
@@ -344,7 +344,7 @@ def tune_slices(
 
 
 def stretch_ranges(held: Sequence[OccupiedRange], counts: Sequence[int]) -> Iterator[OccupiedRange]:
-    """What is held, in operations of a program that has so many for each."""
+    """The ranges `held`, in operations of a program that has so many for each."""
     ends = [*accumulate(counts)]
     for h in held:
         yield OccupiedRange(ends[h.first] - counts[h.first], ends[h.last] - 1, h.start, h.stop)

@@ -138,7 +138,7 @@ class TimedProgram:
         return steps
 
     def _needs(self, index: int, kernel: Operation, copied: bool) -> ResourceUse:
-        """What a kernel needs in the best blocks for where its constants are."""
+        """The needs of a kernel in the best blocks for where its constants are."""
         changes, needs = self._demand_caches.best(kernel)
         if changes is not None:
             self.blocks[index, copied] = changes

@@ -43,7 +43,9 @@ from .rows import RowOrder, Rows, Sliced, fewest_cuts
 
 
 def constants_of(program: NpuProgram, index: int) -> ConstantBlock | None:
-    """What could be kept of operation `index`; None where it reads no weights, or not from the constants."""
+    """The constants of operation `index` that could be kept; None where it reads no weights, or not from the
+    constants.
+    """
     operation = program.operations[index]
     spans: list[Span] = []
     names: set[str] = set()
@@ -59,7 +61,7 @@ def constants_of(program: NpuProgram, index: int) -> ConstantBlock | None:
 
 
 class Costs:
-    """Of one program in the memories `memory_map`, of which the last region's has the feature maps."""
+    """The costs of one program in the memories `memory_map`, of which the last region's has the feature maps."""
 
     def __init__(self, program: NpuProgram, memory_map: MemoryMap) -> None:
         self.program, self.memory_map = program, memory_map
@@ -196,7 +198,7 @@ class ChannelCascades:
         return self._groups[first, last, step]
 
     def size_bytes(self, layers: Sequence[Deep], step: int) -> int:
-        """What `group` needs."""
+        """The bytes that `group` needs."""
         first, last, inner = layers[0].index, layers[-1].index, inner_of(layers)
         alive = [name for name, (begin, end) in self._live.items() if begin <= last and end >= first]
         sizes = (inner[name].slice_bytes(step) if name in inner else self._sizes[name] for name in alive)
@@ -216,7 +218,7 @@ class ChannelCascades:
                 yield self.group(layers, step)
 
     def least_bytes(self, first: int, last: int) -> int | None:
-        """Of the lowest slices; None where the operations cannot be made together."""
+        """The bytes of the lowest slices; None where the operations cannot be made together."""
         if (first, last) not in self._least:
             layers = self.chain(first, last)
             steps = self.steps(layers) if layers else []
@@ -226,7 +228,7 @@ class ChannelCascades:
 
 @dataclass(frozen=True, slots=True)
 class _Worth:
-    """What keeping the weights of operation `index` takes and wins."""
+    """The cost and the gain of keeping the weights of operation `index`."""
 
     index: int
     kept: ConstantBlock
@@ -297,7 +299,7 @@ class CascadeSpace:
         return self.costs.whole(index)
 
     def least_cycles(self) -> int:
-        """Of all operations, each made at once, with its constants where they are or copied near for it."""
+        """The cycles of all operations, each made at once, with its constants where they are or copied near for it."""
         total = 0
         for index in range(len(self.program.operations)):
             whole, kept = self.whole_cycles(index), self.costs.constant_block(index)
@@ -468,7 +470,7 @@ def choose(groups: CascadeSpace, limit_bytes: int) -> tuple[Group, ...]:
 
 
 def _starts(groups: CascadeSpace, last: int) -> list[int]:
-    """Where groups that end with operation `last` begin: the last few operations, and those of `long_ranges`."""
+    """The starts of groups that end with operation `last`: the last few operations, and those of `long_ranges`."""
     nearest = max(0, last + 1 - _LONGEST)
     return [*(first for first in groups.chains.long_ranges[last] if first < nearest), *range(nearest, last + 1)]
 
@@ -519,8 +521,8 @@ class _Step:
 
 
 def cycles_with_copies(near: CascadeSpace, far: CascadeSpace, chosen: Sequence[Group], limit_bytes: int) -> int:
-    """Of a program with the groups `chosen` in so many bytes. `near` has its constants beside the maps, `far` where
-    they are.
+    """The cycles of a program with the groups `chosen` in so many bytes. `near` has its constants beside the maps,
+    `far` where they are.
     """
     done = port = 0  # when the last operation and the last copy end
     starts: list[int] = []
@@ -568,8 +570,8 @@ def _steps(near: CascadeSpace, far: CascadeSpace, chosen: Sequence[Group], limit
 def _whole_without_room(
     far: CascadeSpace, index: int, kept: Sequence[ConstantBlock], near_cycles: int, spare: int
 ) -> int:
-    """Of an operation made at once: in slices of channels where there is room for two, one of which is read while the
-    other arrives; each is then read once.
+    """The cycles of an operation made at once: in slices of channels where there is room for two, one of which is read
+    while the other arrives; each is then read once.
     """
     cycles = far.whole_cycles(index)
     channels = far.program.operations[index].registers.get(Register.OFM_DEPTH_M1, 0) + 1

@@ -71,7 +71,7 @@ class DeepMap:
         return self.layout.height * self.strides(depth)[0]
 
     def place(self, channel: int) -> tuple[str, int]:
-        """Where `channel`, the first of a brick, begins."""
+        """The first byte of `channel`, the first of a brick."""
         view = self.layout
         step = view.stride_c // BRICK_CHANNELS if view.brick else view.element_bytes
         return self.buffer, self.offset + channel * step
@@ -170,8 +170,9 @@ _NEVER_BYTES = 1 << 50  # of an operation that must not be made at once
 
 
 class Chains:
-    """Of one program; `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once
-    they were read; `streamed`: its first operation stands for the caller, who brings rows from the first to the last.
+    """The chains of one program; `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be
+    reused once they were read; `streamed`: its first operation stands for the caller, who brings rows from the first to
+    the last.
     """
 
     def __init__(self, program: NpuProgram, io_in_pools: bool, reuse_inputs: bool, streamed: bool = False) -> None:
@@ -393,7 +394,7 @@ class InterleavedRows:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Of everything alive, less the best overlap."""
+        """The bytes of everything alive, less the best overlap."""
         return self.alive_bytes - max(
             (self._chains.shared_bytes(o, self._rolling_buffer_sizes.get(o.second)) for o in self._overlap_pairs),
             default=0,
@@ -407,7 +408,7 @@ class InterleavedRows:
 
     @cached_property
     def heights(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Of each layer: rows at a time, and how often so many."""
+        """The rows of each layer at a time, and how often so many."""
         found = []
         for made in np.diff(self.done, axis=0).T:
             rows, counts = np.unique(made[made > 0], return_counts=True)

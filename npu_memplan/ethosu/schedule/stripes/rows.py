@@ -283,7 +283,7 @@ def _stripe_by_stripe(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: fro
 
 
 def read_from(layers: Sequence[Sliced]) -> list[list[tuple[Map, int]]]:
-    """Of each layer: inputs that layers before it make, and which do; several make some channels each."""
+    """The inputs of each layer that layers before it make, and which do; several make some channels each."""
     producers: dict[str, list[int]] = {}
     found: list[list[tuple[Map, int]]] = []
     for position, layer in enumerate(layers):
