@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
@@ -189,3 +190,55 @@ def test_phases_are_heard_only_inside() -> None:
         report_phase("inside")
     report_phase("after")
     assert told == ["inside"]
+
+
+# Modules whose texts have options of other programs, and those programs.
+_OF_OTHERS = {
+    "npu_memplan/tvmc": "tvmc, of TVM",
+    "npu_memplan/vela": "Vela",
+    "npu_memplan/executorch_lowering/partitioner.py": "Vela",
+    "fvp_runner/emulators/fvp_command.py": "Arm's FVPs",
+    "fvp_runner/fvp.py": "the installers of FVPs",
+    "fvp_runner/firmware_build": "the linker, CMake",
+    "fvp_runner/host/instrumented.py": "GCC",
+    "fvp_runner/references/other_formats.py": "TOSA's reference model",
+}
+_NAMED = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
+
+
+def texts_of(path: Path) -> list[str]:
+    """String literals of a module that may name an option, but for docstrings."""
+    source = path.read_text(encoding="utf-8")
+    if not _NAMED.search(source):
+        return []
+    tree = ast.parse(source)
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            and id(n) not in alone]  # fmt: skip
+
+
+def test_messages_name_options_that_are_there() -> None:
+    context = click.Context(cli)
+    known = {"--help"}
+    groups: list[click.Command] = [cli]
+    while groups:
+        of = groups.pop()
+        known.update(option for parameter in of.params for option in (*parameter.opts, *parameter.secondary_opts))
+        groups += [found for name in (of.list_commands(context) if isinstance(of, click.Group) else ())
+                   if (found := of.get_command(context, name)) is not None]  # fmt: skip
+    root = DIGITS.parents[2]
+    paths = [path for package in ("npu_memplan", "fvp_runner") for path in sorted((root / package).rglob("*.py"))]
+    found = {
+        (str(path.relative_to(root)), option)
+        for path in paths
+        if not any((root / others) in (path, *path.parents) for others in _OF_OTHERS)
+        for text in texts_of(path)
+        for option in _NAMED.findall(text)
+        if option not in known
+    }
+    inside = {
+        *(("npu_memplan/options.py", option) for option in REMOVED),
+        ("npu_memplan/commands/firmware.py", "--path"),  # of MLIA's command
+        ("npu_memplan/commands/run.py", "--runner"),  # the parameter of --on
+    }
+    assert found <= inside, found - inside
