@@ -48,6 +48,10 @@ class KernelCosts:
     mixed: Cycles  # four elements of it, or the rest
     searched_row: Cycles  # in which the place of an extremum is looked for
     searched: Cycles  # 16 elements of it, or the rest
+    activation: Cycles  # of a filter of an SVDF
+    unit: Cycles  # of it
+    remembered: Cycles  # 16 bytes of its state, or the rest, multiplied
+    moved: Cycles  # 16 bytes of it
 
 
 def kernel_cycles(symbol: str, arguments: Sequence[object], costs: KernelCosts) -> float:
@@ -122,6 +126,15 @@ def _bilinear_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     return images * out_h * out_w * (costs.place + -(-depth // 4) * costs.mixed)
 
 
+def _svdf_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
+    batches, depth, filters, memory, units, wide = numbers[:6]
+    size = 2 if wide else 1
+    sums = (filters // 4) * (costs.row + _vector_count(depth) * costs.vector) + (filters % 4) * depth * costs.product
+    remembered = -(-filters // units * memory * size // 16) * costs.remembered
+    moved = filters * memory * size / 16 * costs.moved
+    return batches * (sums + filters * costs.activation + units * (costs.unit + remembered) + moved)
+
+
 _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
     "convolution": _convolution_cycles,
     "depthwise": _depthwise_cycles,
@@ -129,6 +142,7 @@ _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
     "quantise": lambda numbers, costs: numbers[0] * costs.quantised,
     "dequantise": lambda numbers, costs: numbers[0] * costs.dequantised,
     "bilinear": _bilinear_cycles,
+    "svdf": _svdf_cycles,
     "arg_extremum": lambda numbers, costs: numbers[0] * (costs.searched_row + -(-numbers[1] // 16) * costs.searched),
 }
 

@@ -139,6 +139,56 @@ def searches() -> Iterator[tuple[bytes, np.ndarray]]:
             yield write_model(name, [data, axis], [TensorSpec((1, 40), kind, 0.0, 0)], options), given.view(dtype)
 
 
+def memories() -> Iterator[bytes]:
+    """SVDFs of all kinds of sizes: a state of int8 with a zero point or of int16, bias or none, several batches."""
+    rng = np.random.default_rng(11)
+    for number, (batches, depth, filters, memory, rank) in enumerate(
+        ((1, 40, 16, 9, 1), (2, 7, 6, 16, 2), (1, 16, 32, 17, 1), (1, 3, 5, 1, 1), (3, 8, 12, 33, 4))
+    ):
+        for kind, zero in (("int8", -50), ("int8", 0), ("int16", 0)):
+            units = filters // rank
+            bias = rng.integers(-3000, 3000, units).astype(np.int32)
+            most = 127 if kind == "int8" else 32767
+            yield write_model(
+                "SVDF",
+                [
+                    TensorSpec((batches, depth), "int8", 0.05, -7),
+                    constant(rng.integers(-127, 128, (filters, depth)).astype(np.int8), "int8", 0.01),
+                    constant(rng.integers(-most, most + 1, (filters, memory)).astype(kind), kind, 1 / most),
+                    constant(bias, "int32", 0.01 / most) if number % 2 else None,
+                    TensorSpec((batches, filters * memory), kind, 2.0 / most, zero, is_variable=True),
+                ],
+                [TensorSpec((batches, units), "int8", 0.02, 11)],
+                ("SVDFOptions", {"Rank": rank}),
+            )
+
+
+@needs_emulator
+@pytest.mark.qemu
+def test_an_svdf_gives_the_references_bytes_in_all_forms(tmp_path: Path) -> None:
+    """As the loops that they stand for, with states as inferences leave them."""
+    rng, networks = np.random.default_rng(2), [read_network(model) for model in memories()]
+    inputs = [values(rng, network) for network in networks]
+    found = []
+    for kernels in (False, True):
+        together = Together(networks, inputs, tmp_path, kernels)
+        states = np.random.default_rng(13)
+        for n, network in enumerate(networks):
+            for index in network.states:
+                ends, tensor = np.iinfo(network.tensors[index].dtype), network.tensors[index]
+                held = states.integers(ends.min, ends.max + 1, tensor.shape).astype(tensor.dtype)
+                together.states[f"m{n}_i{index}"] = held
+        text = (tmp_path / "many_host.c").read_text()
+        assert text.count("  npu_memplan_kernel_svdf(") == (len(networks) if kernels else 0)
+        found.append(run_sanitized(together, tmp_path))
+    found += [run_emulated(together, tmp_path, cpu, level) for cpu in FORMS.values() for level in ("-O2", "-Os")]
+    loops, *forms = found
+    assert len({made[0].tobytes() for made in loops}) == len(networks)
+    for form in forms:
+        for made, right in zip(form, loops, strict=True):
+            np.testing.assert_array_equal(made[0], right[0])
+
+
 @needs_emulator
 @pytest.mark.qemu
 def test_the_place_of_an_extremum_is_the_same_in_all_forms(tmp_path: Path) -> None:

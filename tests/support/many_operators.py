@@ -27,13 +27,13 @@ from npu_memplan.request import Loaded, Request
 from npu_memplan.rewrite import rewrite
 from npu_memplan.stages import extract_problem
 from npu_memplan.verify import check
-from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
+from npu_memplan.vocabulary import KERNEL, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 
 from .built_c import Program
 
 
-def module_of_all(networks: Sequence[Network]) -> Any:
-    """A Relax module whose main calls the operator of each network, one after the other."""
+def module_of_all(networks: Sequence[Network], kernels: bool = True) -> Any:
+    """A Relax module whose main calls the operator of each network, one after the other; as loops without `kernels`."""
     builder = relax.BlockBuilder()
 
     def type_of(network: Network, index: int) -> Any:
@@ -50,7 +50,8 @@ def module_of_all(networks: Sequence[Network]) -> Any:
         with builder.dataflow():
             for n, (network, one, group) in enumerate(zip(networks, lowered, parameters, strict=True)):
                 name = f"op{n}_{one.name}"
-                symbol = builder.add_func(one.primfunc.with_attr("global_symbol", name), name)
+                primfunc = one.primfunc if kernels else one.primfunc.without_attr(KERNEL)
+                symbol = builder.add_func(primfunc.with_attr("global_symbol", name), name)
                 arguments = [*group, *(relax.const(c, c.dtype.name) for c in one.constants)]
                 types = [type_of(network, i) for i in one.outputs]
                 made = builder.emit(relax.call_tir(symbol, arguments, types if len(types) > 1 else types[0]))
@@ -70,9 +71,12 @@ def module_of_all(networks: Sequence[Network]) -> Any:
 class Together:
     """The operators of several networks as one program: its C in a folder, and its pool with the given inputs."""
 
-    def __init__(self, networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path) -> None:
+    def __init__(
+        self, networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path, kernels: bool = True
+    ) -> None:
         self._networks, self._inputs = networks, inputs
-        module = module_of_all(networks)
+        self.states: dict[str, np.ndarray] = {}  # what some hold before a run, in place of zero points
+        module = module_of_all(networks, kernels)
         agents = frozenset((Agent.HOST,))
         request = Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("sram", None, agents=agents),))
         self.extracted = extract_problem(Loaded.from_module(request, module))
@@ -98,7 +102,8 @@ class Together:
                 given[f"m{n}_i{index}"] = value
             for index in network.states:
                 tensor = network.tensors[index]
-                given[f"m{n}_i{index}"] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+                start = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+                given[f"m{n}_i{index}"] = self.states.get(f"m{n}_i{index}", start)
         memory = np.full(self._bytes + 64, POISON, np.uint8)
         pool = memory[(start := -memory.ctypes.data % 16) : start + self._bytes]
         for slot in self.given:

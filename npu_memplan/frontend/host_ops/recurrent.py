@@ -157,19 +157,24 @@ def lower_svdf(work: Lowering) -> None:
     if bias is not None:
         require_supported(bias.dtype == kind, f"bias {bias.name!r} is {bias.dtype}, not {kind}")
 
+    state_scale = output_scale = 0.0
+    if not plain:
+        state_scale = data.scale * features.scale / state.scale
+        output_scale = state.scale * times.scale / output.scale
+
     def rescale(total: Expr, scale: float) -> Expr:
         return multiply_when_running(work.function, total, *quantise_multiplier(scale))
 
     def activation(total: Expr) -> Expr:
         if plain:
             return total
-        scaled = rescale(total, data.scale * features.scale / state.scale)
+        scaled = rescale(total, state_scale)
         return clamp(scaled, *LIMITS[state.dtype]) + int_constant(state.zero_point)
 
     def result(total: Expr) -> Expr:
         if plain:
             return clamp_activation(work.function, total, options.FusedActivationFunction(), "float32")
-        value = rescale(total, state.scale * times.scale / output.scale)
+        value = rescale(total, output_scale)
         return clamp(value + int_constant(output.zero_point), *LIMITS["int8"])
 
     function = work.function
@@ -178,7 +183,6 @@ def lower_svdf(work: Lowering) -> None:
     feature_weights, time_weights = work.read(1, "feature_weights"), work.read(2, "time_weights")
     offsets = work.read(3, "bias") if bias is not None else None
     target = work.write()
-    over_time = function.scratch("over_time", (batches, filters), kind)
     total = function.local("sum", kind)
     with function.grid((batches, filters), ("b", "f")) as (b, f):
         with function.loop(memory - 1, "m") as m:
@@ -187,16 +191,24 @@ def lower_svdf(work: Lowering) -> None:
         with function.loop(depth, "k") as k:
             total.add(weight(feature_weights, features, f, k) * take(source, data, b, k))
         function.store(kept, activation(total.read()), b, f * memory + int_constant(memory - 1))
-    with function.grid((batches, filters), ("b", "f")) as (b, f):
-        total.set(number(0, kind))
-        with function.loop(memory, "m") as m:
-            total.add(weight(time_weights, times, f, m) * take(kept, state, b, f * memory + m))
-        function.store(over_time, total.read(), b, f)
+    over_time = function.local("over_time", kind)
     with function.grid((batches, units), ("b", "u")) as (b, u):
         total.set(raw_load(offsets, [u]) if offsets is not None else number(0, kind))
         with function.loop(rank, "r") as r:
-            total.add(raw_load(over_time, [b, u * rank + r]))
+            over_time.set(number(0, kind))
+            with function.loop(memory, "m") as m:
+                f = u * rank + r
+                over_time.add(weight(time_weights, times, f, m) * take(kept, state, b, f * memory + m))
+            total.add(over_time.read())
         function.store(target, result(total.read()), b, u)
+    scales = [] if plain else [quantise_multiplier(scale) for scale in (state_scale, output_scale)]
+    wide = state.dtype == "int16"
+    if scales and all(-31 <= shift <= 30 for _, shift in scales) and not (wide and state.zero_point):
+        sizes = batches, depth, filters, memory, units, int(wide)
+        zeros = data.zero_point, state.zero_point, output.zero_point
+        parts = [part for m, shift in scales for part in (m, max(-shift, 0), max(shift, 0))]
+        buffers = source, feature_weights, time_weights, offsets, kept, target
+        work.kernel("kernel_forms kernel_dot kernel_svdf", *buffers, *sizes, *zeros, *parts)
 
 
 # position of (input weights, recurrent weights, bias) of each gate among the inputs
