@@ -317,6 +317,10 @@ def _check_fields(artifact: Artifact) -> None:
     for call in artifact.calls:
         if call.points[0] > call.points[1]:
             raise ProblemError(f"call {call.function!r} lasts from point {call.points[0]} to {call.points[1]}")
+        if call.points[1] > len(artifact.problem.points):
+            raise ProblemError(
+                f"call {call.function!r} lasts to point {call.points[1]}; there are {len(artifact.problem.points)}"
+            )
 
 
 def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:

@@ -13,16 +13,23 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import ArtifactError
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
+from npu_memplan.report.page.html import html_report
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """plan.json of a compiled model, as text."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiled model."""
     out = tmp_path_factory.mktemp("plan") / "out"
     compile_model(EXAMPLE, CompileOptions(effort="quick"), out)
-    return (out / "plan.json").read_text(encoding="utf-8")
+    return out
+
+
+@pytest.fixture(scope="module")
+def document(folder: Path) -> str:
+    """plan.json of a compiled model, as text."""
+    return (folder / "plan.json").read_text(encoding="utf-8")
 
 
 def slot(**values: object) -> Callable[[Any], None]:
@@ -39,6 +46,7 @@ def slot(**values: object) -> Callable[[Any], None]:
         (lambda d: d.pop("buffers"), "object missing required field `buffers`"),
         (lambda d: d["calls"][0].update(points=[]), r"calls\[0\].points is \[\]: expected `array` of length 2"),
         (lambda d: d["calls"][0].update(points=[9, 2]), "lasts from point 9 to 2"),
+        (lambda d: d["points"].pop(3), r"call '\w+' lasts to point \d+; there are \d+"),
         (lambda d: d["buffers"][0].update(offset_bytes="x"), r"buffers\[0\].offset_bytes is 'x': expected `int`"),
         (lambda d: d["buffers"][0].update(offset_bytes=-16), r"buffers\[0\].offset_bytes is -16: expected `int` >= 0"),
         (lambda d: d["buffers"][0].update(pool="nope"), "lies in pool 'nope'; there are: sram"),
@@ -72,3 +80,13 @@ def test_a_value_is_named_with_its_place(document: str, change: Callable[[Any], 
 def test_what_json_cannot_hold(document: str, value: str) -> None:
     with pytest.raises(ArtifactError, match=r"plan.json: (not JSON|seed is|the document)"):
         Artifact.from_json(document.replace('"seed": 0', f'"seed": {value}'))
+
+
+def test_a_call_with_fewer_points_than_its_stream_has_operations(folder: Path, document: str) -> None:
+    damaged = json.loads(document)
+    first, last = damaged["calls"][0]["points"]
+    damaged["calls"][0]["points"] = [first, last - 1]
+    with pytest.raises(
+        ArtifactError, match=rf"has {last - first} operations, and its call in plan.json has {last - first - 1} points"
+    ):
+        html_report(Artifact.from_json(json.dumps(damaged)), folder)

@@ -117,7 +117,14 @@ def command_streams(artifact: Artifact, directory: Path) -> Iterator[tuple[Call,
                     f"{directory}: the command stream of {call.function} in src is damaged: {wrong[:20]!r} is no "
                     "word of 32 bits; compile the model again"
                 )
-            yield call, decode([int(word, 16) for word in words], accelerator(artifact.target.accelerator).language)
+            found = decode([int(word, 16) for word in words], accelerator(artifact.target.accelerator).language)
+            operations = sum(isinstance(command, Operation) for command in found)
+            if operations > call.points[1] - call.points[0]:
+                raise ArtifactError(
+                    f"{directory}: the command stream of {call.function} in src has {operations} operations, and its "
+                    f"call in plan.json has {call.points[1] - call.points[0]} points; compile the model again"
+                )
+            yield call, found
 
 
 _NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_START: "DMA"}
