@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from tvm.script import tirx as T
 
+from benchmarks.host_beside_npu import Task, side_by_side_ms
 from benchmarks.host_instructions import counted
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu
 from npu_memplan.artifact import Artifact
 from npu_memplan.host_time import HostWork, host_costs, host_work
+from npu_memplan.problem import Agent
 from npu_memplan.target_data import TargetDataError
 
 
@@ -106,6 +108,17 @@ def test_what_c_alone_does_is_not_known_and_what_tvm_lowered_is() -> None:
     c = host_costs()
     assert not host_work(foreign).known
     assert host_work(in_blocks) == HostWork(8 * (c.load + c.float + c.store + c.loop) + c.call, 8, 8 * 8)
+
+
+def test_calls_side_by_side_wait_for_what_they_depend_on() -> None:
+    npu, cpu = Agent.NPU, Agent.HOST
+    first, second = Task(npu, 2.0, ("x",), ("a",)), Task(cpu, 1.0, ("a",), ("b",))
+    beside = Task(npu, 3.0, ("a",), ("c",))
+    assert side_by_side_ms((first, second)) == 3.0  # what it reads is written first
+    assert side_by_side_ms((first, second, beside)) == 5.0  # beside the CPU's
+    assert side_by_side_ms((first, second, Task(npu, 3.0, ("x",), ("b",)))) == 6.0  # the same buffer, later
+    assert side_by_side_ms((first, Task(cpu, 1.5, ("x",), ("d",)), Task(cpu, 1.0, ("y",), ("x",)))) == 3.0
+    assert side_by_side_ms(()) == 0.0
 
 
 @pytest.mark.slow
