@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import fvp_runner
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("npu_memplan", "fvp_runner")
 MODULES = sorted(p for package in PACKAGES for p in (REPOSITORY / package).rglob("*.py"))
@@ -48,7 +50,20 @@ def imported(tree: ast.AST, package: list[str]) -> Iterator[str]:
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:  # of a folder: a module in it, or a name
-                yield f"{source}.{alias.name}" if f"{source}.{alias.name}" in NAMED else source
+                yield f"{source}.{alias.name}" if f"{source}.{alias.name}" in NAMED else home_of(source, alias.name)
+
+
+def home_of(source: str, name: str) -> str:
+    """The module that a name is imported from: the runner's interface lends names of its modules."""
+    home = runner_interface().get(name) if source == "fvp_runner" else None
+    return f"fvp_runner.{home}" if home else source
+
+
+@functools.cache
+def runner_interface() -> dict[str, str]:
+    """Name -> module of all that `fvp_runner/__init__.py` imports for types."""
+    statements = [n for n in nodes(REPOSITORY / "fvp_runner" / "__init__.py") if isinstance(n, ast.ImportFrom)]
+    return {alias.name: str(n.module) for n in statements if n.level for alias in n.names}
 
 
 def imports_in(path: Path, tree: ast.AST) -> list[str]:
@@ -254,6 +269,34 @@ def test_runners_depend_on_the_npus_language_and_the_artifact_only() -> None:
     forbidden = ("npu_memplan.planners", "npu_memplan.extract", "npu_memplan.rewrite", "npu_memplan.pipeline")
     runners = {name_of(path): depends(path, *forbidden) for path in MODULES if "fvp_runner" in path.parts}
     assert {name: found for name, found in runners.items() if found} == {}
+
+
+def test_the_compiler_uses_the_runners_interface_alone() -> None:
+    """And nothing that the runner imports, lazily too, imports the runner: so the two packages have one direction."""
+    assert runner_interface() == {name: fvp_runner._HOMES[name] for name in fvp_runner.__all__}
+    deeper = [
+        f"{name_of(path)}: {node.module}"
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and "npu_memplan" in path.parts and not node.level
+        if str(node.module).startswith("fvp_runner.")
+    ]
+    assert deeper == []
+    used = {
+        alias.name
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and node.module == "fvp_runner"
+        for alias in node.names
+    }
+    assert used == runner_interface().keys()
+    below, waiting = set(), [name for name in NAMED if name.startswith("fvp_runner.")]
+    while waiting:
+        if (name := waiting.pop()) not in below:
+            below.add(name)
+            waiting += [target for target in imports(NAMED[name]) if target in NAMED]
+    above = {name for name in below if name.startswith("npu_memplan") and depends(NAMED[name], "fvp_runner")}
+    assert above == set()
 
 
 _CHECKERS = [

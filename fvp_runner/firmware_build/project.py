@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import shutil
+from importlib import metadata
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from npu_memplan import __version__
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import c_files, region_config
@@ -26,6 +26,7 @@ from .build import FIRMWARE
 from .sources import BoardLayout, board_header, lay_out, memory_lines
 
 VENDOR = "NpuMemplan"
+VERSION = metadata.version("npu_memplan")
 _CLASS = "Machine Learning"
 _STARTUP = ("startup", "uart", "exit")
 _NPU = ("ethosu", "launch", "cache")
@@ -130,7 +131,7 @@ def _pack_description(folder: Path, layout: BoardLayout, artifact: Artifact, nam
   <description>{escape(f"{artifact.source} compiled for {board.name}, with a driver of its NPU")}</description>
   <url></url>
   <releases>
-    <release version="{__version__}">Written by npu-memplan {__version__}</release>
+    <release version="{VERSION}">Written by npu-memplan {VERSION}</release>
   </releases>
   <conditions>
     <condition id="Core">
@@ -171,7 +172,7 @@ def _component_text(
     )
     settings = f"#define BOARD_NPU_REGIONCFG {regions:#06x}"
     defined = f"      <Pre_Include_Global_h>{settings}</Pre_Include_Global_h>\n" if condition == "Model" else ""
-    return f"""    <component Cclass={kind} Cgroup={group} Csub={sub} Cversion="{__version__}" condition="{condition}">
+    return f"""    <component Cclass={kind} Cgroup={group} Csub={sub} Cversion="{VERSION}" condition="{condition}">
       <description>{escape(text)}</description>
 {defined}      <files>
 {listed}      </files>
@@ -199,7 +200,7 @@ def _driver_files(folder: Path, modules: tuple[str, ...]) -> list[tuple[str, str
 
 
 def _startup_files(folder: Path) -> list[tuple[str, str, str]]:
-    settings = f' attr="config" version="{__version__}"'
+    settings = f' attr="config" version="{VERSION}"'
     return [
         *_driver_files(folder, _STARTUP),
         ("header", "driver/stack.h", ""),

@@ -264,7 +264,7 @@ def check_results(
     if reason:
         return CheckResult(reason=reason)
     report_phase("checking results")
-    from fvp_runner.checked_run.facts import RunRequest
+    from fvp_runner import RunRequest
 
     from .judge import run_in_worker
 

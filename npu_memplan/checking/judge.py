@@ -27,8 +27,18 @@ from enum import Enum
 
 import msgspec
 
-from fvp_runner.checked_run.facts import FACTS, FAULT, PHASE, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
-from fvp_runner.layers import OperatorResult, Verdict
+from fvp_runner import (
+    FACTS,
+    FAULT,
+    PHASE,
+    PROGRAM,
+    REFERENCE,
+    InputFacts,
+    OperatorResult,
+    RunFacts,
+    RunRequest,
+    Verdict,
+)
 
 from ..artifact import Artifact
 from ..artifact.model import CheckResult, CheckVerdict, FirstDifference, Operator

@@ -174,7 +174,7 @@ def _check_emitted(
     if not inputs:
         return CheckResult(reason=work.too_much(1, limit))
     report_phase("checking results")
-    from fvp_runner.checked_run.facts import RunRequest
+    from fvp_runner import RunRequest
 
     from .judge import run_in_worker
 

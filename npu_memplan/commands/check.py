@@ -23,8 +23,7 @@ from ..names import split_names
 from ..sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:
-    from fvp_runner.executorch.check import FirmwarePools
-    from fvp_runner.vela_check import Remark
+    from fvp_runner import FirmwarePools, Remark
 
     from ..models.network import Network
     from ..target_data import Board
@@ -61,8 +60,7 @@ def command(
     inputs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    from fvp_runner.executorch.check import FirmwarePools
-    from fvp_runner.vela_check import Level
+    from fvp_runner import FirmwarePools, Level
 
     from ..models.flatbuffer import read_file
     from ..target_data import load_board
@@ -128,7 +126,12 @@ def _work_text(work: dict[str, Any]) -> Iterator[str]:
 def _network_remarks(
     path: Path, data: bytes, where: str, firmware: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
 ) -> tuple[list[Remark], dict[str, Any]]:
-    from fvp_runner.vela_check import FirmwareFacts, Level, Remark, check_network
+    from fvp_runner import (
+        FirmwareFacts,
+        Level,
+        Remark,
+        check_network,
+    )
 
     from ..ethosu.stream.encode import ContainerError
     from ..models.flatbuffer import read_file
@@ -155,7 +158,7 @@ def _program_remarks(
     external: tuple[Path, ...],
     inputs: tuple[str, ...],
 ) -> list[Remark]:
-    from fvp_runner.executorch.check import check_program
+    from fvp_runner import check_program
 
     from ..models.executorch.delegates import open_program
 

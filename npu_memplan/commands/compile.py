@@ -221,7 +221,7 @@ def _is_program(model: Path) -> bool:
 
 def _compile_program(model: Path, output: Path | None, force: bool, as_json: bool, **how: Any) -> str:
     """Write a `.pte` again with less memory; what came of it."""
-    from fvp_runner.executorch.commands import compile_program
+    from fvp_runner import compile_program
 
     context = click.get_current_context()
     given = {

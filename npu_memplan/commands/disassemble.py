@@ -36,7 +36,7 @@ def command(network: Path, external: tuple[Path, ...], number: int | None, all_r
     if as_json:
         click.echo(json.dumps({"network": network.name, "calls": [_document(c, all_registers) for c in calls]}))
         return
-    from fvp_runner.npu_model.spec.u85 import unconfirmed_features
+    from fvp_runner import unconfirmed_features
 
     for call in calls:
         words = len(call.words)

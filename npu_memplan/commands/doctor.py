@@ -56,7 +56,7 @@ def _pip(extra: str = "", only: str = "") -> str:
 
 def _tool(*command: str) -> str | None:
     """First line that the tool prints, or None when it is not there or does not answer."""
-    from fvp_runner.process import read_output
+    from fvp_runner import read_output
 
     try:
         return read_output(command).first_line or None
@@ -78,8 +78,7 @@ def _c_compiler() -> str | None:
 
 def _fvps() -> Iterator[Finding]:
     """Arm's model of each board that names one."""
-    from fvp_runner.base import RunOptions
-    from fvp_runner.fvp import HINT, find_binary
+    from fvp_runner import HINT, RunOptions, find_binary
 
     from ..target_data import board_names, load_board
 
@@ -113,7 +112,7 @@ def look() -> tuple[Finding, ...]:
 
 def runners() -> dict[str, str | None]:
     """Runner -> why it cannot run here, None when it can; best first."""
-    from fvp_runner.runner import RUNNERS, missing
+    from fvp_runner import RUNNERS, missing
 
     return {name: missing(name) for name in RUNNERS}
 

@@ -36,8 +36,7 @@ from ..names import split_names
               "compiled model of this board; default: a small network that comes with npu-memplan.")  # fmt: skip
 @click.option("--cmsis-pack", is_flag=True, help="Describe the project as a CMSIS-Pack too.")
 def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -> None:
-    from fvp_runner.firmware_build.build import runnable_board
-    from fvp_runner.firmware_build.project import build_commands, write_project
+    from fvp_runner import build_commands, runnable_board, write_project
 
     from ..api import compile
     from ..artifact import Artifact
@@ -70,7 +69,7 @@ def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_
 @click.argument("name", metavar="FVP|install")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def fvp_command(name: str, arguments: tuple[str, ...]) -> None:
-    from fvp_runner.emulators.fvp_command import install_models, run_model
+    from fvp_runner import install_models, run_model
 
     if name != "install":
         raise click.exceptions.Exit(run_model(name, arguments))
@@ -112,7 +111,7 @@ def evidence_command(
     verbosity: Verbosity,
     as_json: bool,
 ) -> None:
-    from fvp_runner.base import RunOptions
+    from fvp_runner import RunOptions
 
     from ..evidence.gather import gather_record
     from ..evidence.record import record_page, verdict_of

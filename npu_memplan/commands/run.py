@@ -36,10 +36,13 @@ from ..models.flatbuffer import read_file
 from ..names import split_names
 
 if TYPE_CHECKING:
-    from fvp_runner.base import RunOptions, RunOutputs
-    from fvp_runner.references.base import FrameworkReference
-    from fvp_runner.references.kernels import TFLiteReference
-    from fvp_runner.result import RunResult
+    from fvp_runner import (
+        FrameworkReference,
+        RunOptions,
+        RunOutputs,
+        RunResult,
+        TFLiteReference,
+    )
 
 
 _what, _data, _checked = (
@@ -134,14 +137,18 @@ def command(
     as_json: bool,
     **own: Any,
 ) -> None:
-    from fvp_runner import runner as runners
-    from fvp_runner.base import RunCheckError, RunOptions, wants_sanitizer
-    from fvp_runner.npu_model.errors import NpuModelError
-    from fvp_runner.steps import run_steps
+    from fvp_runner import (
+        NpuModelError,
+        RunCheckError,
+        RunOptions,
+        create,
+        run_steps,
+        wants_sanitizer,
+    )
 
     del own["method"], own["external"]  # `_directory` has them from the context
     if elf is not None:
-        from fvp_runner.emulators.own_elf import run_own_elf
+        from fvp_runner import run_own_elf
 
         if board is None or directory is not None:
             raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
@@ -163,7 +170,7 @@ def command(
     )  # fmt: skip
     runner = _sanitizing(runner) if sanitize else runner
     if layers or dump is not None:
-        from fvp_runner.layers import run_layers
+        from fvp_runner import run_layers
 
         if runner not in ("auto", "local") or steps is not None:
             raise InputError("--layers looks into one inference of the local runner: leave --on and --steps out")
@@ -171,7 +178,7 @@ def command(
         return
     with show_progress(f"running {artifact.name}", verbosity) as shown:
         shown.show_part("building what runs")
-        chosen = runners.create(runner, directory, options)
+        chosen = create(runner, directory, options)
     _check_runner(chosen.name, options)
     try:
         with show_progress(f"running {artifact.name}", verbosity) as shown:
@@ -203,9 +210,12 @@ _CALLS = 200  # of linked networks
 
 def _run_application(directory: Path, context: click.Context) -> None:
     """Linked networks, in a random order on their memory, each compared with itself alone."""
-    from fvp_runner.base import RunCheckError, RunOptions
-    from fvp_runner.host.application import ApplicationRunner
-    from fvp_runner.npu_model.errors import NpuModelError
+    from fvp_runner import (
+        ApplicationRunner,
+        NpuModelError,
+        RunCheckError,
+        RunOptions,
+    )
 
     given, typed = context.params, click.core.ParameterSource.COMMANDLINE
     others = [key for key in given if key not in _OF_APPLICATIONS]
@@ -243,7 +253,7 @@ def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context
         )
     given = context.params
     if given["runner"] == "arm-runner":
-        from fvp_runner.emulators.arm_runner import run_in_arm_runner
+        from fvp_runner import run_in_arm_runner
 
         typed = click.core.ParameterSource.COMMANDLINE
         others = {f"--{key.replace('_', '-')}": key for key in given if key not in _OF_ARM_RUNNER}
@@ -258,7 +268,7 @@ def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context
     if not (path.is_file() and is_program(data := read_file(path))):
         check_unused(path.name, "no .pte", {"--method": given["method"], "--data": given["external"]})
         return path
-    from fvp_runner.executorch.commands import ProgramOptions, run_program
+    from fvp_runner import ProgramOptions, run_program
 
     typed = click.core.ParameterSource.COMMANDLINE
     others = {f"--{key.replace('_', '-')}": key for key in given if key not in _OF_PROGRAMS}
@@ -277,12 +287,12 @@ def _sanitizing(runner: str) -> str:
 
 def _check_runner(name: str, options: RunOptions) -> None:
     """`InputError` for options that the runner called `name` has no use for."""
-    from fvp_runner import runner as runners
+    from fvp_runner import missing
 
     if options.interrupt and name == "local":
         raise InputError("--interrupt is for firmware, and the local runner has none; choose --on qemu, unicorn or fvp")
     if name != "fvp" and (options.fvp_path is not None or options.npu_cycles):
-        reason = runners.missing("fvp", options)
+        reason = missing("fvp", options)
         raise InputError(
             f"{'--cycles' if options.npu_cycles else '--fvp-path'} is for Arm's FVP, and the runner here is {name}; "
             + (f"the FVP cannot run: {reason}" if reason else "add --on fvp")
@@ -317,7 +327,7 @@ def _open_reference(
         return None
     import hashlib
 
-    from fvp_runner.references.opened import open_reference
+    from fvp_runner import open_reference
 
     try:
         data = read_bytes(path)
@@ -337,9 +347,12 @@ def _compare(
     several: bool,
 ) -> tuple[RunResult, str]:
     """The comparison, and where references of the first inference disagree."""
-    from fvp_runner.references.kernels import describe_disagreements, find_disagreements
-    from fvp_runner.result import compare_outputs
-    from fvp_runner.steps import reference_steps
+    from fvp_runner import (
+        compare_outputs,
+        describe_disagreements,
+        find_disagreements,
+        reference_steps,
+    )
 
     expected = reference_steps(model, sequence) if several else model.run(sequence[0])
     names = [slot.name for slot in artifact.outputs]

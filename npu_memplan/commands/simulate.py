@@ -24,8 +24,7 @@ from ..models.tosa import is_tosa
 from ..sizes import count_text
 
 if TYPE_CHECKING:
-    from fvp_runner.npu_model.network import LayerReport, NetworkRun
-    from fvp_runner.result import RunResult
+    from fvp_runner import LayerReport, NetworkRun, RunResult
 
     from ..ethosu.time import MemoryMap
     from ..models.network import Network
@@ -71,8 +70,13 @@ def command(
     as_json: bool,
     **system: Any,
 ) -> None:
-    from fvp_runner.executorch.commands import ProgramOptions, run_program
-    from fvp_runner.npu_model.network import LayerRecorder, NetworkModel, trace_json
+    from fvp_runner import (
+        LayerRecorder,
+        NetworkModel,
+        ProgramOptions,
+        run_program,
+        trace_json,
+    )
 
     from ..frontend.load import network_memory_map
     from ..options import CompileOptions
@@ -147,10 +151,14 @@ def _compare(
     network: Network, ran: NetworkRun, path: Path, values: Sequence[Any], recorder: Any
 ) -> tuple[RunResult, LayerReport | None, dict[str, str]]:
     """The comparison of outputs, that of layers, and what is said about the reference, by its key in the document."""
-    from fvp_runner.npu_model.network import compare_layers
-    from fvp_runner.references.kernels import TFLiteReference, describe_disagreements, find_disagreements
-    from fvp_runner.references.opened import open_reference
-    from fvp_runner.result import compare_outputs
+    from fvp_runner import (
+        TFLiteReference,
+        compare_layers,
+        compare_outputs,
+        describe_disagreements,
+        find_disagreements,
+        open_reference,
+    )
 
     reference = open_reference(path)
     expected = reference.run(values)

@@ -34,8 +34,7 @@ from ..report.facts.npu_work import call_estimates, command_streams
 from .record import FVP, MODEL, Counters, EvidenceError, EvidenceRecord, Hazards, ProgramRun, RecordedOutput
 
 if TYPE_CHECKING:
-    from fvp_runner.base import RunOptions, RunOutputs
-    from fvp_runner.result import Array
+    from fvp_runner import Array, RunOptions, RunOutputs
 
 
 _SHA256 = {
@@ -108,7 +107,7 @@ def gather_record(
     report_progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> EvidenceRecord:
     """The record of the set on `runner` for accelerator `target`; `EvidenceError` when the runner cannot run here."""
-    from fvp_runner.runner import missing
+    from fvp_runner import missing
 
     reason = missing(runner, options)
     if reason is not None:
@@ -149,7 +148,7 @@ def _run_program(
     network: ListedNetwork, program: str, target: str, folder: Path, runner: str, options: RunOptions
 ) -> tuple[ProgramRun, str, str, bool]:
     """One program of the set: its row as far as it came, the runner's version, the board, whether adapters are set."""
-    from fvp_runner.runner import create
+    from fvp_runner import create
 
     requested = CompileOptions(target, fvp_system(accelerator(target)), **PROGRAMS[program])
     row = ProgramRun(network.name, network.sha256, program, requested.to_cli_args(), input=_INPUT)
@@ -186,7 +185,7 @@ def _describe_run(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramR
 def _judge_run(
     row: ProgramRun, network: ListedNetwork, artifact: Artifact, ran: RunOutputs, values: Sequence[Array]
 ) -> ProgramRun:
-    from fvp_runner.result import compare_outputs
+    from fvp_runner import compare_outputs
 
     expected = _expected_outputs(network, values)
     names = [slot.name for slot in artifact.outputs]
@@ -224,7 +223,7 @@ def _plain_lines(transcript: str) -> Iterator[str]:
 def _expected_outputs(network: ListedNetwork, values: Sequence[Array]) -> Sequence[Array] | None:
     if not _package_version("tflite-micro"):
         return None
-    from fvp_runner.references.kernels import TFLiteReference
+    from fvp_runner import TFLiteReference
 
     return TFLiteReference(network.path.read_bytes(), network.name).run(values)
 

@@ -94,7 +94,7 @@ def plan_blocks(
     """The bytes of a delegate whose scratch is planned here, from Vela's stream in `data`, by native lowering of the
     graph `tosa`, or the better of both; `data` where nothing is better.
     """
-    from fvp_runner.executorch.commands import compare_programs
+    from fvp_runner import compare_programs
 
     before = delegate_program(data, specs)
     vela, native = b"", set[bytes]()

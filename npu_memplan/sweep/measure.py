@@ -133,23 +133,28 @@ def _import_plugin(plugin: SentFile) -> None:
 
 def _compared_runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -> Runs:
     """The artifact in `output` on its runner, against the reference of `path`, for each seed."""
-    from fvp_runner import runner as runners
-    from fvp_runner.base import RunCheckError, RunOptions, RunTimeoutError
-    from fvp_runner.npu_model.errors import NpuModelError
-    from fvp_runner.references.opened import open_reference
-    from fvp_runner.result import compare_outputs
+    from fvp_runner import (
+        NpuModelError,
+        RunCheckError,
+        RunOptions,
+        RunTimeoutError,
+        compare_outputs,
+        create,
+        missing,
+        open_reference,
+    )
 
     from ..files.arrays import read_inputs
 
     requested = job.verification
-    reason = runners.missing(requested.runner)
+    reason = missing(requested.runner)
     if reason is not None:
         raise NotHereError(f"runner {requested.runner} cannot run: {reason}")
     reference = open_reference(path, artifact.target.io)
     options = RunOptions(timeout_s=job.limits.seconds, pools_after=False)
     exact, largest, stopped = 0, 0.0, ""
     try:
-        runner = runners.create(requested.runner, output, options)
+        runner = create(requested.runner, output, options)
         for seed in range(requested.seeds):
             values = read_inputs(artifact.name, artifact.inputs, [f"random:{seed}"])
             names = [slot.name for slot in artifact.outputs]
