@@ -41,7 +41,7 @@ static int64_t next_level(const Fill *f, const Choice *choice) {
 static int next_option(Fill *f, int32_t *item, int64_t *level) {
   while (f->top >= 0) {
     Choice *choice = &f->choice[f->top];
-    take_back(f, choice);
+    undo_choice(f, choice);
     if (choice->tried == choice->options) {
       remember_failure(f, choice);
       f->top = choice->part.parent;
@@ -88,7 +88,7 @@ static int search(Fill *f) {
         f->now = f->parts[f->now.next];
         continue;
       }
-      open = !known_to_fail(f, &hash_1, &hash_2);
+      open = !is_known_to_fail(f, &hash_1, &hash_2);
     }
     if (open) {
       open = push_choice(f, hash_1, hash_2);
@@ -113,7 +113,7 @@ static int search(Fill *f) {
 int npu_memplan_fill(const Graph *graph, Call *call) {
   Fill f;
   call->most_placed = 0;
-  int verdict = begin(&f, graph, call) ? search(&f) : NO_MEMORY;
+  int verdict = begin_fill(&f, graph, call) ? search(&f) : NO_MEMORY;
   call->choices = call->nodes - f.left;
   free_all(&f.arena);
   return verdict;

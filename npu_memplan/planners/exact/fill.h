@@ -91,14 +91,14 @@ typedef struct {
 } Fill;
 
 /* state.c: false without memory */
-bool begin(Fill *f, const Graph *graph, Call *call);
+bool begin_fill(Fill *f, const Graph *graph, Call *call);
 
 /* floors.c: false when the state cannot be filled under the ceiling */
 bool raise_floors(Fill *f);
 
 /* parts.c */
 bool split(Fill *f);
-bool known_to_fail(const Fill *f, uint64_t *hash_1, uint64_t *hash_2);
+bool is_known_to_fail(const Fill *f, uint64_t *hash_1, uint64_t *hash_2);
 void remember_failure(const Fill *f, const Choice *choice);
 
 /* choices.c */
@@ -107,6 +107,6 @@ bool push_choice(Fill *f, uint64_t hash_1, uint64_t hash_2);
 /* moves.c */
 void place(Fill *f, int32_t item, int64_t at);
 void lift_floor(Fill *f, int32_t section, int64_t level);
-void take_back(Fill *f, const Choice *choice);
+void undo_choice(Fill *f, const Choice *choice);
 
 #endif

@@ -8,7 +8,7 @@ void lift_floor(Fill *f, int32_t section, int64_t level) {
 }
 
 /* Count item b's hashes and crossings out of its sections (`by` -1) or in again (1). */
-static void count(Fill *f, int32_t b, int32_t by) {
+static void count_item(Fill *f, int32_t b, int32_t by) {
   f->begun_1[f->first[b]] += by > 0 ? f->hash_1[b] : -f->hash_1[b];
   f->begun_2[f->first[b]] += by > 0 ? f->hash_2[b] : -f->hash_2[b];
   for (int32_t s = f->first[b]; s < f->final[b]; s++) {
@@ -24,7 +24,7 @@ void place(Fill *f, int32_t b, int64_t at) {
   f->order[f->placed_count++] = b;
   f->call->most_placed = max_of(f->call->most_placed, f->placed_count);
   f->call->offset[b] = at;
-  count(f, b, -1);
+  count_item(f, b, -1);
   for (int32_t q = g->cover_at[b]; q < g->cover_at[b + 1]; q++) {
     int32_t s = g->cover[q];
     lift_floor(f, s, at + size);
@@ -42,7 +42,7 @@ void place(Fill *f, int32_t b, int64_t at) {
 }
 
 /* The state as it was when `choice` was made. */
-void take_back(Fill *f, const Choice *choice) {
+void undo_choice(Fill *f, const Choice *choice) {
   const Graph *g = f->graph;
   while (f->floor_trails > choice->floor_trail) {
     Moved moved = f->floor_trail[--f->floor_trails];
@@ -55,7 +55,7 @@ void take_back(Fill *f, const Choice *choice) {
   while (f->placed_count > choice->placed) {
     int32_t b = f->order[--f->placed_count];
     f->placed[b] = false;
-    count(f, b, 1);
+    count_item(f, b, 1);
     for (int32_t q = g->cover_at[b]; q < g->cover_at[b + 1]; q++) {
       f->rest[g->cover[q]] += g->size[b];
       f->active[g->cover[q]]++;

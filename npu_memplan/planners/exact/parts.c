@@ -33,7 +33,7 @@ bool split(Fill *f) {
   return pieces > 0;
 }
 
-bool known_to_fail(const Fill *f, uint64_t *hash_1, uint64_t *hash_2) {
+bool is_known_to_fail(const Fill *f, uint64_t *hash_1, uint64_t *hash_2) {
   const Call *call = f->call;
   uint64_t h1 = UINT64_C(0x2545F4914F6CDD1D), h2 = UINT64_C(0x9E6C63D0876A9A47) ^ (uint64_t)call->phase;
   for (int64_t s = f->now.lo; s < f->now.hi; s++) {

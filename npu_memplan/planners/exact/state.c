@@ -67,7 +67,7 @@ static void fill_item(Fill *f, int32_t b) {
   }
 }
 
-bool begin(Fill *f, const Graph *graph, Call *call) {
+bool begin_fill(Fill *f, const Graph *graph, Call *call) {
   *f = (Fill){.graph = graph, .call = call, .left = call->nodes, .top = -1};
   f->now = (Part){.lo = 0, .hi = graph->sections, .parent = -1, .next = -1};
   take_items(f);

@@ -100,7 +100,7 @@ static int32_t choose_pair(Distances *d, int32_t *zone) {
 }
 
 /* Whether pair p is tried above zone z first: as in the given placement, or where there is more room. */
-static bool above_first(Distances *d, int32_t p, int32_t z) {
+static bool is_above_first(Distances *d, int32_t p, int32_t z) {
   const Network *n = d->network;
   const Task *task = d->task;
   const int64_t *least = d->bound[LEAST], *most = d->bound[MOST];
@@ -148,7 +148,7 @@ static int search(Distances *d) {
       if (d->left <= 0 || trail_is_full(d) || d->depth == d->network->pairs) {
         return LIMIT;
       }
-      bool above = above_first(d, chosen, zone);
+      bool above = is_above_first(d, chosen, zone);
       d->decision[d->depth++] = (Decision){d->trails, d->active, chosen, zone, above, 0};
     } else {
       d->network->weight[failed] += 1.0;

@@ -44,7 +44,7 @@ static Range range_of(const Distances *d, int32_t p) {
 }
 
 /* `at` modulo `step`, never negative; most steps are powers of two, which need no division. */
-static inline int64_t rest_of(int64_t at, int64_t step) {
+static inline int64_t remainder_of(int64_t at, int64_t step) {
   return step & (step - 1) ? modulo(at, step) : at & (step - 1);
 }
 
@@ -55,8 +55,8 @@ static inline bool clip(Distances *d, int32_t i, int64_t low, int64_t high) {
   if (low <= *least - step && high >= *most + step) {
     return true; /* however it is aligned */
   }
-  low += rest_of(n->residue[i] - low, step);
-  high -= rest_of(high - n->residue[i], step);
+  low += remainder_of(n->residue[i] - low, step);
+  high -= remainder_of(high - n->residue[i], step);
   if (low <= *least && high >= *most) {
     return true;
   }

@@ -83,12 +83,12 @@ static void add_edge(Small *s, Level *level, int32_t from, int32_t to, int64_t d
 }
 
 /* Range `r` of pair `p`: from the zone below it to that above it; false where there is none. */
-static bool lowest_of(const Network *n, int32_t p, int32_t r, int64_t *low) {
+static bool lowest_distance(const Network *n, int32_t p, int32_t r, int64_t *low) {
   *low = r > 0 ? n->zone_high[n->zone_at[p] + r - 1] : 0;
   return r > 0;
 }
 
-static bool highest_of(const Network *n, int32_t p, int32_t r, int64_t *high) {
+static bool highest_distance(const Network *n, int32_t p, int32_t r, int64_t *high) {
   int32_t z = n->zone_at[p] + r;
   bool is_limited = z < n->zone_at[p + 1];
   *high = is_limited ? n->zone_low[z] : 0;
@@ -99,10 +99,10 @@ static bool highest_of(const Network *n, int32_t p, int32_t r, int64_t *high) {
 static bool restrict_pair(Small *s, Level *level, int32_t p, int32_t r) {
   const Network *n = s->network;
   int64_t low, high;
-  if (lowest_of(n, p, r, &low)) {
+  if (lowest_distance(n, p, r, &low)) {
     add_edge(s, level, n->second[p], n->first[p], low);
   }
-  if (highest_of(n, p, r, &high)) {
+  if (highest_distance(n, p, r, &high)) {
     add_edge(s, level, n->first[p], n->second[p], -high);
   }
   return raise_origins(s, level, n->first[p], n->second[p]);
@@ -128,13 +128,13 @@ static bool is_loose(const Small *s, const Level *level, int32_t p) {
 }
 
 /* Ranges that the limits leave, into `found`; how many. */
-static int32_t ranges_left(const Small *s, const Level *level, int32_t p, int32_t *found) {
+static int32_t list_ranges(const Small *s, const Level *level, int32_t p, int32_t *found) {
   const Network *n = s->network;
   int32_t a = n->first[p], b = n->second[p], count = 0;
   for (int32_t r = 0; r <= n->zone_at[p + 1] - n->zone_at[p]; r++) {
     int64_t low, high;
-    bool can = !lowest_of(n, p, r, &low) || level->least[b] + low <= s->most[a];
-    if (can && (!highest_of(n, p, r, &high) || level->least[a] - high <= s->most[b])) {
+    bool can = !lowest_distance(n, p, r, &low) || level->least[b] + low <= s->most[a];
+    if (can && (!highest_distance(n, p, r, &high) || level->least[a] - high <= s->most[b])) {
       found[count++] = r;
     }
   }
@@ -142,21 +142,21 @@ static int32_t ranges_left(const Small *s, const Level *level, int32_t p, int32_
 }
 
 /* How far a range moves an origin. */
-static int64_t moved_by(const Network *n, int32_t p, int32_t r, int64_t distance) {
+static int64_t distance_moved(const Network *n, int32_t p, int32_t r, int64_t distance) {
   int64_t low, high, moved = 0;
-  if (lowest_of(n, p, r, &low)) {
+  if (lowest_distance(n, p, r, &low)) {
     moved = max_of(moved, low - distance);
   }
-  if (highest_of(n, p, r, &high)) {
+  if (highest_distance(n, p, r, &high)) {
     moved = max_of(moved, distance - high);
   }
   return moved;
 }
 
-static void nearest_first(const Network *n, int32_t p, int32_t *ranges, int32_t count, int64_t distance) {
+static void sort_by_distance(const Network *n, int32_t p, int32_t *ranges, int32_t count, int64_t distance) {
   for (int32_t k = 1; k < count; k++) {
     int32_t r = ranges[k], at = k;
-    for (; at > 0 && moved_by(n, p, ranges[at - 1], distance) > moved_by(n, p, r, distance); at--) {
+    for (; at > 0 && distance_moved(n, p, ranges[at - 1], distance) > distance_moved(n, p, r, distance); at--) {
       ranges[at] = ranges[at - 1];
     }
     ranges[at] = r;
@@ -179,7 +179,7 @@ static int force_pairs(Small *s, Level *level, int32_t *count, int32_t *chosen, 
       if (!wrong && (!few || is_loose(s, level, p))) {
         continue;
       }
-      int32_t options = ranges_left(s, level, p, level->ranges);
+      int32_t options = list_ranges(s, level, p, level->ranges);
       if (options == 0) {
         return INFEASIBLE;
       }
@@ -198,7 +198,7 @@ static int force_pairs(Small *s, Level *level, int32_t *count, int32_t *chosen, 
     *chosen = level->open[best];
     (*count)--;
     memmove(&level->open[best], &level->open[best + 1], (size_t)(*count - best) * sizeof *level->open);
-    *ranges = ranges_left(s, level, *chosen, level->ranges);
+    *ranges = list_ranges(s, level, *chosen, level->ranges);
     if (fewest > 1) {
       return FOUND;
     }
@@ -220,7 +220,7 @@ static int descend(Small *s, int32_t depth, int32_t count) {
     memcpy(s->task->origin, level->least, (size_t)n->items * sizeof *level->least);
     return FOUND;
   }
-  nearest_first(n, p, level->ranges, ranges, level->least[n->first[p]] - level->least[n->second[p]]);
+  sort_by_distance(n, p, level->ranges, ranges, level->least[n->first[p]] - level->least[n->second[p]]);
   int32_t edges = s->edge_count;
   for (int32_t k = 0; k < ranges; k++) {
     if (--s->task->nodes < 0 || depth > DEEPEST) {

@@ -49,7 +49,7 @@ static int64_t lowest_gap(Scan *s, int64_t size, int64_t align, int64_t begins, 
   return at;
 }
 
-static void measure(Blocks *block) {
+static void measure_blocks(Blocks *block) {
   block->earliest = INT64_MAX;
   block->latest = -1;
   for (int64_t k = 0; k < block->count; k++) {
@@ -66,11 +66,11 @@ static void split(Scan *s, Blocks *block) {
   added->next = block->next;
   block->next = s->used++;
   added->count = block->count = half;
-  measure(added);
-  measure(block);
+  measure_blocks(added);
+  measure_blocks(block);
 }
 
-static void put_in(Scan *s, Placed item) {
+static void insert_item(Scan *s, Placed item) {
   int64_t x = 0;
   while (s->block[x].next >= 0 && s->block[s->block[x].next].placed[0].low < item.low) {
     x = s->block[x].next;
@@ -109,7 +109,7 @@ int64_t npu_memplan_fit_scan(const Items *items, const int64_t *order, const int
     }
     offset[i] = at;
     height = scan.left < 0 ? LIMIT : max_of(height, at + items->size[i]);
-    put_in(&scan, (Placed){at, at + items->size[i], (int32_t)begins, (int32_t)ends});
+    insert_item(&scan, (Placed){at, at + items->size[i], (int32_t)begins, (int32_t)ends});
   }
   free_all(&arena);
   return height;

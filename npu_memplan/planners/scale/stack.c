@@ -10,7 +10,7 @@ typedef struct {
   int64_t *top, *whole;
 } Tree;
 
-static int64_t highest_in(const Tree *t, int64_t left, int64_t right) {
+static int64_t highest_end(const Tree *t, int64_t left, int64_t right) {
   int64_t at = 0, x = left >> 1, y = (right - 1) >> 1;
   for (; left < right; left >>= 1, right >>= 1) {
     if (left & 1) {
@@ -26,7 +26,7 @@ static int64_t highest_in(const Tree *t, int64_t left, int64_t right) {
   return at;
 }
 
-static void lift(Tree *t, int64_t node, int64_t end) {
+static void lift_node(Tree *t, int64_t node, int64_t end) {
   t->top[node] = max_of(t->top[node], end);
   t->whole[node] = max_of(t->whole[node], end);
 }
@@ -39,10 +39,10 @@ static void raise_to(Tree *t, int64_t left, int64_t right, int64_t end) {
   int64_t x = left >> 1, y = (right - 1) >> 1;
   for (; left < right; left >>= 1, right >>= 1) {
     if (left & 1) {
-      lift(t, left++, end);
+      lift_node(t, left++, end);
     }
     if (right & 1) {
-      lift(t, --right, end);
+      lift_node(t, --right, end);
     }
   }
   for (; x > 0; x >>= 1, y >>= 1) {
@@ -63,7 +63,7 @@ int64_t npu_memplan_stack(const Items *items, const int64_t *order, int64_t *off
   int64_t height = arena.failed ? NO_MEMORY : 0;
   for (int64_t k = 0; k < items->count && !arena.failed; k++) {
     int64_t i = order[k], left = items->first[i] + tree.width, right = items->last[i] + tree.width;
-    int64_t at = round_up(highest_in(&tree, left, right), items->align[i]);
+    int64_t at = round_up(highest_end(&tree, left, right), items->align[i]);
     offset[i] = at;
     height = max_of(height, at + items->size[i]);
     raise_to(&tree, left, right, at + items->size[i]);

@@ -1,8 +1,8 @@
 /* A program on the timing model, with copies of its constants; made by search.py.
  *
- * This is time/timeline.py's timing model, free_space.py's free bytes and greedy.py's rule once more, for the searches that run them
- * thousands of times: the same doubles by the same operations in the same order, which tests compare exactly. Times are
- * cycles.
+ * This is the timing model of time/timeline.py, and the free bytes and the rule of tests/support/prefetch_oracle.py once more, for
+ * the searches that run them thousands of times: the same doubles by the same operations in the same order, which tests compare
+ * exactly. Structs have the names that their contents have in Python. Times are cycles.
  */
 #ifndef NPU_MEMPLAN_PREFETCH_H
 #define NPU_MEMPLAN_PREFETCH_H
@@ -43,32 +43,32 @@ typedef struct {
   const int32_t *memory;               /* of each pair of `pass` */
   const int32_t *request_at, *channel; /* [needs + 1]; of each pair of `request` */
   const double *request;               /* pairs: latency, cycles of asking; of readers slower than their memories */
-} Line;
+} TimedProgram;
 
 /* Bytes that are free before any copy is made. */
 typedef struct {
   int64_t limit, grain, placed, rows;
   const int64_t *used; /* [operations] */
   const int64_t *held; /* [rows][4], if `placed`: first and last operation, first byte and the one after; by `start` */
-} Free;
+} FreeCapacity;
 
-/* Parameters of the greedy rule; `Choice` of greedy.py. */
+/* Parameters of the greedy rule. */
 typedef struct {
   int64_t fifo, from_top;
   int8_t *stays;   /* [constants] */
   int32_t *max_lead; /* [constants]: operations early at most, -1: any */
-} Wish;
+} Choice;
 
-/* What it makes of that: copies in the order in which they are sent. */
+/* The schedule that the rule makes: copies in the order in which they are sent. */
 typedef struct {
   int64_t cycles, count;
   int32_t *constant, *before, *unfinished; /* [constants] */
   int64_t *at;
   int64_t *others; /* [MODELS]: cycles of the same under other models of time */
-} Sent;
+} DmaSchedule;
 
-/* Where the local search is: at a wish that costs so much, with so many operations left to be run on the clock. What a
- * schedule costs is the largest part of a reference that it takes, under the model that makes it or under another. */
+/* The state of the local search: a choice that costs so much, with so many operations left to be run on the clock. The cost of a
+ * schedule is the largest part of a reference that it takes, under the model that makes it or under another. */
 typedef struct {
   double cost;
   int64_t left, models;
@@ -84,7 +84,7 @@ typedef struct {
 /* clock.c */
 typedef enum { KERNELS, TRANSFERS } Client;
 
-/* What a client has of a memory: its last operation is served in [begin, end), all before it until `settled`. */
+/* The queue of one client of a memory: its last operation is served in [begin, end), all before it until `settled`. */
 typedef struct {
   double settled, begin, end, latency;
 } Queue;
@@ -101,41 +101,41 @@ typedef struct {
   double asking[CHANNELS]; /* until when each reader makes requests */
   int64_t needed, there;   /* bytes of commands */
   double arrived;          /* when the last of them did */
-} Moment;
+} TimingModel;
 
 typedef struct {
-  const Line *line;
-  Moment moment;
+  const TimedProgram *program;
+  TimingModel model;
   double *kernel, *transfer; /* when those that were started end */
   int32_t *started;          /* of each transfer: its operation, or -1 - constant */
 } Clock;
 
-/* A moment to return to. What has begun since may have made its last kernel and its last transfer later. */
+/* A state of the clock to return to. What has begun since may have made its last kernel and its last transfer later. */
 typedef struct {
-  Moment moment;
+  TimingModel model;
   double kernel, transfer;
-} Instant;
+} SavedClock;
 
-Instant clock_now(const Clock *clock);
-void clock_return(Clock *clock, const Instant *then);
+SavedClock clock_save(const Clock *clock);
+void clock_restore(Clock *clock, const SavedClock *then);
 void clock_begin(Clock *clock);
 void clock_send(Clock *clock, int32_t constant, int64_t unfinished);
 void clock_step(Clock *clock, int32_t operation, bool copied);
 double clock_idle(const Clock *clock);
 double clock_busy(const Clock *clock, int64_t memory);
 double clock_total(const Clock *clock);
-int64_t whole(double cycles);
+int64_t round_cycles(double cycles);
 
 /* free_space.c */
 typedef struct {
-  const Free *free;
+  const FreeCapacity *capacity;
   int64_t operations;
   int64_t *used;
   int64_t *held;
   int64_t rows;
 } Room;
 
-bool take_room(Arena *arena, Room *room, const Free *free, const Line *line);
+bool take_room(Arena *arena, Room *room, const FreeCapacity *capacity, const TimedProgram *program);
 void room_empty(Room *room);
 int64_t room_full_at(const Room *room, int64_t size, int64_t first, int64_t last);
 int64_t room_find(const Room *room, int64_t size, int64_t first, int64_t last, bool from_top);
@@ -147,15 +147,15 @@ enum { STRIDE = 4 }; /* operations from one snapshot to the next */
 
 /* The state before an operation. */
 typedef struct {
-  Instant instant;
+  SavedClock saved;
   double left;         /* of Greedy */
-  int64_t sent;        /* copies so far */
+  int64_t copies;        /* copies so far */
   int32_t *not_before; /* of Greedy */
 } Snapshot;
 
 /* A schedule and the states on its way, from which another one that is the same up to there can go on. */
 typedef struct {
-  Sent sent;
+  DmaSchedule copies;
   double *kernel, *transfer; /* of Clock */
   int32_t *started;
   int32_t *reached; /* [operations]: the last constant that was looked at before it, -1: none */
@@ -164,9 +164,9 @@ typedef struct {
 
 /* greedy.c */
 typedef struct {
-  const Line *line;
-  const Wish *wish;
-  Sent *sent;
+  const TimedProgram *program;
+  const Choice *choice;
+  DmaSchedule *copies;
   Run *run;
   Clock clock;
   Room room;
@@ -176,20 +176,20 @@ typedef struct {
   double left;         /* cycles of the memory of constants for constants that are neither sent nor read */
 } Greedy;
 
-int32_t earliest(const Line *line, const Wish *wish, int32_t constant);
-bool take_greedy(Arena *arena, Greedy *greedy, const Line *line, const Free *free);
-void fill_copy(Greedy *greedy, int64_t sent);
+int32_t earliest(const TimedProgram *program, const Choice *choice, int32_t constant);
+bool take_greedy(Arena *arena, Greedy *greedy, const TimedProgram *program, const FreeCapacity *capacity);
+void fill_copy(Greedy *greedy, int64_t number);
 int32_t first_chance(Greedy *greedy, Run *run, int32_t constant, int32_t from, int32_t until);
-void schedule(Greedy *greedy, const Wish *wish, Run *run, int64_t most, const Run *same, int32_t until);
+void schedule(Greedy *greedy, const Choice *choice, Run *run, int64_t most, const Run *same, int32_t until);
 
 /* replay.c */
-int64_t replay(const Line *line, Run *scratch, const Sent *sent);
+int64_t replay(const TimedProgram *program, Run *scratch, const DmaSchedule *copies);
 
 /* snapshots.c */
-bool take_run(Arena *arena, Run *run, const Line *line);
+bool take_run(Arena *arena, Run *run, const TimedProgram *program);
 void keep_run(Run *best, Run *found, int32_t same_until);
 void take_snapshot(const Greedy *greedy, int32_t operation);
-void go_on(Greedy *greedy, const Run *same, int32_t operation);
+void resume_schedule(Greedy *greedy, const Run *same, int32_t operation);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

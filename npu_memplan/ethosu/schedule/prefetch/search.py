@@ -31,8 +31,8 @@ _CHANNELS = tuple(Channel)
 assert len(_CHANNELS) <= CHANNELS
 
 _HEADER = "ethosu/schedule/prefetch/prefetch.h"
-_Program, _Free, _Wish, _Sent, _Search = (
-    header_structure(_HEADER, name) for name in ("Line", "Free", "Wish", "Sent", "Search")
+_TimedProgram, _FreeCapacity, _Choice, _DmaSchedule, _Search = (
+    header_structure(_HEADER, name) for name in ("TimedProgram", "FreeCapacity", "Choice", "DmaSchedule", "Search")
 )
 
 
@@ -64,7 +64,7 @@ class NativeSearch:
         self.timed, self._timed, self._chance, self._goal = timed, timed.arrays, random_state(seed), goal
         self._others = (ctypes.c_void_p * _MODELS)(*(ctypes.addressof(one.arrays) for one in goal.others))
         limit, held = space.limit_bytes, space.held
-        self._free = _Free(
+        self._free = _FreeCapacity(
             limit=limit, grain=space.grain, placed=space.placed, rows=len(held), used=space.used, held=held.ravel()
         )
 
@@ -90,26 +90,26 @@ class NativeSearch:
         count, choice = len(self.timed.constants), found.choice
         stays = array("b", [constant in choice.kept for constant in range(count)])
         max_lead = int32s(choice.max_lead.get(constant, -1) for constant in range(count))
-        wish = _Wish(fifo=choice.fifo, from_top=choice.from_top, stays=stays, max_lead=max_lead)
+        rule = _Choice(fifo=choice.fifo, from_top=choice.from_top, stays=stays, max_lead=max_lead)
         reference = float_array(self._goal.references)
         search = _Search(
             cost=found.cost, left=operations, models=len(reference), reference=reference, chance=self._chance
         )
         constant, before, unfinished = (int32s([0]) * count for _ in range(3))
         at, others = int64s([0]) * count, int64s([*found.best.others, *[0] * _MODELS][:_MODELS])
-        sent = _Sent(
+        schedule = _DmaSchedule(
             cycles=found.best.cycles, count=-1, constant=constant, before=before, unfinished=unfinished, at=at,
             others=others,
         )  # fmt: skip
         call = c_library().functions.npu_memplan_prefetch
         check_verdict(
-            call(ctypes.byref(self._timed), self._others, *map(ctypes.byref, (self._free, search, wish, sent)))
+            call(ctypes.byref(self._timed), self._others, *map(ctypes.byref, (self._free, search, rule, schedule)))
         )
         best = found.best
-        if sent.count >= 0:
+        if schedule.count >= 0:
             copies = zip(constant, before, at, unfinished, strict=True)
-            made = tuple(Copy(*copy) for copy in islice(copies, sent.count))
-            best = DmaSchedule(sent.cycles, made, tuple(others[: len(self._goal.others)]))
+            made = tuple(Copy(*copy) for copy in islice(copies, schedule.count))
+            best = DmaSchedule(schedule.cycles, made, tuple(others[: len(self._goal.others)]))
         kept = frozenset(k for k in range(count) if stays[k])
         early = {k: n for k, n in enumerate(max_lead) if n >= 0}
         return Found(replace(choice, kept=kept, max_lead=early), search.cost, best)
@@ -127,7 +127,7 @@ def _program_struct(timed: TimedProgram) -> Struct:
     steps = [timed.step(index) for index in range(len(timed))]
     needs = _Needs()
     spans = [[timed.transfer(stop - start) for start, stop in constant.spans] for constant in timed.constants]
-    return _Program(
+    return _TimedProgram(
         operations=len(timed),
         constants=len(timed.constants),
         memories=len(names),
