@@ -92,7 +92,9 @@ def model_loader(model: Path, known: dict[object, Partitioned] | None = None) ->
 
 
 def _lower_by_backend(model: Path, options: CompileOptions, beyond: str, known: dict[object, Partitioned]) -> Loaded:
-    """By the one backend that is taken; stripes that need more than they may, with sums by rows if that is less."""
+    """Lower by the one backend that is taken; stripes that need more than they may, with sums by rows if that is
+    less.
+    """
     whole = read_by_one(model, options, beyond, known)
     loaded = lower(whole)
     stripes = loaded.request.stripes if options.stripes else None

@@ -431,7 +431,7 @@ class CompileOptions:
         return system_config, self.memory_mode or (board.memory_mode if board else "") or usual.memory_mode
 
     def memory_map(self, regions: Mapping[int, str] | None = None, needs: Needs | None = None) -> MemoryMap | None:
-        """Which memory each of the NPU's regions is in, by pool name; None without an NPU.
+        """The memory of each of the NPU's regions, by pool name; None without an NPU.
 
         `needs`: what a plan needs; a board may have several places for it.
         """

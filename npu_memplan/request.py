@@ -24,7 +24,7 @@ _FEWEST = 3  # bindings, the last of which reads the others, have more orders th
 
 @dataclass(frozen=True, slots=True)
 class StripeOptions:
-    """For which memory stripes are made.
+    """The memory that stripes are made for.
 
     `capacity_bytes` is what the pool of feature maps may hold; `io_in_pools`, `reuse_inputs`: whether inputs and
     outputs are in it, and whether inputs may be overwritten; `memory_map`: the memories around the NPU (None:

@@ -28,7 +28,7 @@ from .qemu import Semihosting, qemu_version
 
 
 def find_models() -> dict[str, tuple[Board, str]]:
-    """By name of the FVPs that are stood in for: the board with the NPU of the FVP, and its default accelerator."""
+    """The FVPs that are stood in for, by name: the board with the NPU of the FVP, and its default accelerator."""
     found: dict[str, tuple[Board, str]] = {}
     for board in map(load_board, board_names()):
         if board.qemu is None or board.fvp is None:

@@ -41,7 +41,7 @@ class GdbClient:
         self._socket.close()
 
     def fileno(self) -> int:
-        """For select: readable when a stop may have arrived."""
+        """The descriptor for select: readable when a stop may have arrived."""
         return self._socket.fileno()
 
     def _send_packet(self, text: str) -> None:

@@ -302,7 +302,7 @@ def create(directory: Path, options: RunOptions) -> QemuRunner:
 
 
 def no_model(board: Board) -> str:
-    """That QEMU has no such board, and which it has."""
+    """The error that QEMU has no such board, and which it has."""
     others = [name for name in board_names() if load_board(name).qemu is not None]
     return f"QEMU has no model of board {board.name}; choose one that has: {', '.join(others)}"
 

@@ -77,7 +77,7 @@ def _linker_script(linker: Path, layout: BoardLayout, artifact: Artifact) -> str
 
 
 def _region_defines(layout: BoardLayout, artifact: Artifact) -> str:
-    """Which memory holds the constants, and which each pool: the first pool's region has no name behind it."""
+    """The memory that holds the constants, and that of each pool: the first pool's region has no name behind it."""
     names = [f"NPU_POOLS_{c_identifier(pool.name).upper()}" for pool in artifact.run_pools]
     places = {"NPU_CONSTANTS": layout.constants.name}
     for index, (name, memory) in enumerate(zip(names, layout.pools, strict=True)):

@@ -76,7 +76,7 @@ class ApplicationRunner:
     def _bytes_of(
         self, prefix: str, kinds: Collection[BufferKind] = tuple(BufferKind), others: Collection[str] = ()
     ) -> _Flags:
-        """By pool, the bytes of the buffers of these names and kinds, and of `others`."""
+        """The bytes of the buffers of these names and kinds, and of `others`, by pool."""
         found = [np.zeros(guarded.pool.size, np.bool_) for guarded in self._guarded]
         index = {pool.name: i for i, pool in enumerate(self.joint.run_pools)}
         for buffer, at in zip(self.joint.problem.buffers, self.joint.plan.placements, strict=True):

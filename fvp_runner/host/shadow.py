@@ -213,7 +213,7 @@ class PoolShadows:
             )
 
     def _fresh_spans(self, number: int) -> Sequence[Spans]:
-        """By pool, the bytes of what begins to live in an NPU call, but for those in which something was before."""
+        """The bytes of what begins to live in an NPU call, but for those in which something was before, by pool."""
         if not self._artifact.problem.accesses:
             return ((),) * len(self._pools)  # a plan by hand does not say what is written where
         if number not in self._fresh_of:

@@ -480,7 +480,7 @@ class Artifact:
 
     @property
     def memory_map(self) -> MemoryMap | None:
-        """Which memory each of the NPU's regions is in; None without an NPU."""
+        """The memory of each of the NPU's regions; None without an NPU."""
         from ..ethosu.time import Needs
 
         regions = dict(zip(self.regions, (p.name for p in self.problem.pools), strict=True))
@@ -514,7 +514,7 @@ class Artifact:
 
     @property
     def stream(self) -> tuple[int, RowStream] | None:
-        """Which input comes row by row, in `size_bytes` for some of its rows, and how; None: none does."""
+        """The input that comes row by row, in `size_bytes` for some of its rows, and how; None: none does."""
         names = [slot.name for slot in self.inputs]
         if not self.problem.streams or self.target.stream_input not in names:
             return None

@@ -66,7 +66,7 @@ class Timing:
     by_model: Mapping[str, Count] = field(default_factory=dict)  # cycles under each model of a printed range
 
     def milliseconds(self, cycles: int) -> float:
-        """At the NPU's clock."""
+        """The time at the NPU's clock."""
         return 1000 * cycles / self.clock_hz
 
     def each_milliseconds(self, cycles: int) -> Iterator[float]:

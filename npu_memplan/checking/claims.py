@@ -276,7 +276,7 @@ def check_results(
 
 
 def inputs_of(work: CheckWork, mode: CheckMode, limit: int) -> tuple[str, ...]:
-    """On which inputs so much `work` is done; none where that is too much unasked."""
+    """The inputs on which so much `work` is done; none where that is too much unasked."""
     if mode is not CheckMode.AUTO:
         return INPUTS
     return INPUTS[: next((n for n in (len(INPUTS), _FEWEST) if not work.too_much(n, limit)), 0)]

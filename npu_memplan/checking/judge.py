@@ -77,7 +77,7 @@ class CheckWork:
     loops: bool = False  # how often they turn is not known
 
     def units_of_work(self, inputs: int) -> int:
-        """On so many inputs."""
+        """The units of work on so many inputs."""
         once = _OF_AN_OPERATION * self.npu_operations + _OF_A_HOST_CALL * self.host_operations
         if self.npu_operations:
             once += self.constants_bytes // _CONSTANT_BYTES

@@ -73,7 +73,7 @@ def _order_notes(main: Any) -> list[str]:
 
 
 def _by_library(loaded: Loaded, program: Program) -> list[str]:
-    """Which host calls CMSIS-NN runs, where it was asked for."""
+    """The host calls that CMSIS-NN runs, where it was asked for."""
     if not loaded.request.options.host_kernels:
         return []
     names = [re.sub(r"_\d+$", "", call.function) for call in program.calls if call.agent is Agent.HOST]
@@ -86,7 +86,7 @@ def _by_library(loaded: Loaded, program: Program) -> list[str]:
 
 
 def _pool_limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
-    """By writable pool, the size requested, or what the tuning kept within."""
+    """The size requested of each writable pool, or what the tuning kept within."""
     given = {pool.name: pool.size_bytes for pool in problem.pools if not pool.read_only}
     sizes = {name: loaded.limit_bytes.get(name) if size is None else size for name, size in given.items()}
     return {name: size for name, size in sizes.items() if size is not None}

@@ -173,7 +173,7 @@ def _row_lines(prefix: str, streamed: StreamedInput) -> list[str]:
 
 
 def _source_lines(interface: Interface) -> list[str]:
-    """By what firmware can tell which model it has."""
+    """The lines by which firmware can tell which model it has."""
     if not interface.source_sha256:
         return []
     return [f'#define {interface.name.upper()}_MODEL_SHA256 "{interface.source_sha256}" /* of the model\'s file */', ""]

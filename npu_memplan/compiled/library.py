@@ -45,7 +45,7 @@ class CFunctions:
 
 
 class _CannotBuild(Exception):
-    """With the reason."""
+    """The libraries cannot be built, for the reason given."""
 
 
 @functools.cache

@@ -155,14 +155,16 @@ class _Least:
         self.expr, self.free = expr, free
 
     def interval(self, ranges: _Ranges) -> int:
-        """By TVM's analyser."""
+        """The bound that TVM's analyser finds."""
         analyzer = sym.Analyzer()
         for v, (first, last) in zip(self.free, ranges, strict=True):
             analyzer.bind(v, ir.Range(first, last + 1))
         return int(analyzer.const_int_bound(self.expr).min_value)
 
     def try_values(self, ranges: _Ranges) -> int | None:
-        """By trying all values; None where these are too many, or the expression has no value at one."""
+        """The least of all values, tried one by one; None where these are too many, or the expression has no value at
+        one.
+        """
         if math.prod(last - first + 1 for first, last in ranges) > _TRIED:
             return None
         axes = np.ix_(*(np.arange(first, last + 1) for first, last in ranges)) if ranges else ()

@@ -321,7 +321,7 @@ def _interval(expr: Any, grid: dict[Any, Array], inner: dict[Any, int]) -> tuple
 
 
 def _linear(reads: Sequence[_Access], writes: Sequence[_Access], loops: tuple[_Loop, ...], *, strict: bool) -> Any:
-    """For addresses linear in the counters: the minimum over the first loop in which two steps differ."""
+    """The minimum for addresses linear in the counters: over the first loop in which two steps differ."""
     distances = [_linear_pair(read, write, loops, strict=strict) for read in reads for write in writes]
     return None if any(distance is None for distance in distances) else _least(*distances)
 

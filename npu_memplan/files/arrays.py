@@ -35,7 +35,7 @@ class Wanted(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def index_range(self) -> tuple[int, int] | None:
-        """Which values one that is an index may have, half-open; None: it is none."""
+        """The values that one that is an index may have, half-open; None: it is none."""
 
 
 def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> list[Any]:

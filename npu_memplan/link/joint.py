@@ -71,7 +71,7 @@ def named_npu(name: str, npus: Mapping[str, CompileOptions]) -> str:
 
 
 def choose_npus(times: Times, together: Collection[tuple[str, str]]) -> dict[str, str]:
-    """For each network one of the NPUs that `times` has for it, so that all runs end first.
+    """Choose for each network one of the NPUs that `times` has for it, so that all runs end first.
 
     Networks that may run together, directly or by others, are a group, which takes as long as its busiest NPU; groups
     run one after the other.

@@ -111,7 +111,7 @@ def _array_name(name: str, pool: str) -> str:
 
 
 def _build_files(name: str, parts: Mapping[str, Mapping[str, Artifact]]) -> dict[str, str]:
-    """For CMake and make; `parts`: the networks by the function that makes them ready."""
+    """The files for CMake and make; `parts`: the networks by the function that makes them ready."""
     upper, flags = name.upper(), " ".join(REQUIRED_FLAGS)
     folders = ["src", *(f"{network}/src" for part in parts.values() for network in part)]
     above = "${CMAKE_CURRENT_LIST_DIR}/.."

@@ -109,7 +109,9 @@ class Network:
         return tuple(i for i in sorted(read) if self.tensors[i].is_variable)
 
     def why_nothing_runs_on_the_npu(self, path: str, options: str = "") -> str:
-        """For messages about a network without NPU calls, the file `path`; `options` are more of the compile's."""
+        """A text for messages about a network without NPU calls, the file `path`; `options` are more of the
+        compile's.
+        """
         if not self.by_vela:
             target = f"{self.name.removesuffix('.tflite')}_vela.tflite"
             return (

@@ -293,7 +293,7 @@ class Model:
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
-        """For each item the items it may not freely share bytes with.
+        """The items that each item may not freely share bytes with.
 
         Quadratic in the number live together; planners for many buffers do without.
         """

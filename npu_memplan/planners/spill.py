@@ -559,7 +559,7 @@ def sweep(
 
 
 def _refute(assigner: Assigner, pools: Sequence[int], flexible: set[int]) -> Iterator[tuple[int, frozenset[int]]]:
-    """For each pool that does not pack: flexible items that can not all be in it."""
+    """The flexible items that can not all be in a pool, for each pool that does not pack."""
     model = assigner.model
     for pool, capacity in enumerate(model.capacity):
         if capacity is not None and assigner.pack(pool, pools) is None:

@@ -323,7 +323,7 @@ def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> Any:
 
 
 def _places(statements: Sequence[Any], others: Any) -> list[int]:
-    """For each statement a place for what it stores, the least that is free: values after their last use are dead."""
+    """A place for what each statement stores, the least that is free: values after their last use are dead."""
     used = [
         {int(load.indices[0]) for load in nodes_of(statement.value, ir.TensorLoad) if load.source.same_as(others)}
         for statement in statements

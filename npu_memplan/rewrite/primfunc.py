@@ -346,7 +346,8 @@ class Kernels:
     def share(
         self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], apart: Apart
     ) -> None:
-        """From here on, the calls of `program` share kernels whose parameters are offsets with others, where they can.
+        """Let the calls of `program` share, from here on, kernels whose parameters are offsets with others, where they
+        can.
 
         Those of a program whose inputs and outputs are in the pools do not: it is for plain C as well.
         """

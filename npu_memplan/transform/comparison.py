@@ -181,7 +181,7 @@ def tensor_bytes(ty: Any) -> Any:
 
 
 def internal_bytes(program: Program) -> Counter[int]:
-    """By device what the kernel with the largest allocations takes."""
+    """The bytes of the kernel with the largest allocations, by device."""
     found: Counter[int] = Counter()
     kernels = {(call.primfunc, call.device) for call in program.calls}
     shared = {function: allocated_bytes(function) for function, _ in kernels}

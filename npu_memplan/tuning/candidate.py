@@ -398,7 +398,7 @@ class PrefetchCandidate:
 
     @property
     def cost(self) -> float:
-        """By what is searched for, before copies are allocated."""
+        """The number that is searched for, before copies are allocated."""
         return max((search.cost for search in self._searches), default=0)
 
     def replan_program(self, extracted: Extracted) -> PrefetchCandidate | None:

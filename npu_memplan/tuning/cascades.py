@@ -425,8 +425,8 @@ def _beside_copies(forms: Sequence[_Form], limit_bytes: int) -> _Cut:
 
 
 def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]) -> Sequence[_Cut]:
-    """By rows alone, and by channels as well: the best of the forms, which come in the order of what they take at
-    least; those that hardly take less than what fits are not looked at.
+    """The best of the forms, by rows alone and by channels as well, which come in the order of what they take at least;
+    those that hardly take less than what fits are not looked at.
     """
     best: Sequence[_Cut] = ()
     for form in forms:

@@ -66,8 +66,8 @@ class LimitSearch:
         return min(fitting, key=lambda w: (w.cycles, w.size_bytes, w.limit_bytes), default=None)
 
     def least(self) -> Winner | None:
-        """That in the fewest bytes that any program needs; None where one backend makes all, or other pools are too
-        small.
+        """The program in the fewest bytes that any program needs; None where one backend makes all, or other pools are
+        too small.
         """
         if not self.options.has_rivals:
             return None

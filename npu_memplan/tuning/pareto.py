@@ -43,7 +43,7 @@ class ParetoPoint:
 
     @property
     def over_port(self) -> float | None:
-        """By which part the NPU takes longer than its bound; None where there is none."""
+        """The part by which the NPU takes longer than its bound; None where there is none."""
         return (self.cycles - self.host_cycles) / self.bound_cycles - 1 if self.bound_cycles else None
 
 
@@ -58,7 +58,7 @@ class ParetoFront:
     default: ParetoPoint | None = None  # None: nothing fits Vela's arena, or the board
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The object for JSON."""
         return asdict(self)
 
 

@@ -128,7 +128,7 @@ class Ranking:
         return self._streams[planned]
 
     def with_assumptions(self, assumptions: Assumptions) -> Ranking:
-        """By cycles under another model of time."""
+        """The ranking by cycles under another model of time."""
         memory_map = replace(self.memory_map, assumptions=assumptions)
         return replace(self, memory_map=memory_map, _known={})
 

@@ -152,7 +152,7 @@ def select_fastest(
 
 
 def _finish_search(found: SearchResult, slack: float, rank: Ranking) -> SearchResult:
-    """With the fewest bytes that `slack` allows, in the blocks that suit its stream."""
+    """The result with the fewest bytes that `slack` allows, in the blocks that suit its stream."""
     return in_better_blocks(prefer_bytes(found, slack, rank), rank)
 
 
@@ -179,8 +179,8 @@ def _plan_lifted(extracted: Extracted) -> Planned:
 
 
 def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
-    """And before it its compiler's own plan, where the stream takes fewer cycles there under some model: operations
-    may depend on each other less, and set fewer registers.
+    """The program, and before it its compiler's own plan where the stream takes fewer cycles there under some model:
+    operations may depend on each other less, and set fewer registers.
     """
     loaded = lifted.extracted.loaded
     host = rank.host_cycles(loaded)
@@ -303,7 +303,7 @@ def _chain_programs(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
 
 
 def _change_programs(extracted: Extracted, change: Callable[[NpuProgram], NpuProgram]) -> Extracted:
-    """With each NPU program as `change` makes it; itself where that is the same program for all."""
+    """The same with each NPU program as `change` makes it; itself where that is the same program for all."""
     made = {v.name_hint: (p, change(p)) for v, p in npu_programs(extracted).items()}
     changed = {name: new for name, (old, new) in made.items() if new is not old}
     return rebuild_problem(extracted, changed) if changed else extracted

@@ -114,8 +114,8 @@ def search_programs(
 
 
 def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchResult:
-    """With the program of the fewest bytes as the best, of those within `slack` times its cycles by each model, which
-    are above the reference's nowhere unless the best's are.
+    """The result with the program of the fewest bytes as the best, of those within `slack` times its cycles by each
+    model, which are above the reference's nowhere unless the best's are.
     """
     most = result.best.rank[0] * slack
     near = [one for one in result.candidates if one.rank[0] <= most and one.rank[1] < result.best.rank[1]]
@@ -130,7 +130,7 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchRes
 
 
 def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
-    """With the best in blocks that suit its stream, where those are a gain."""
+    """The result with the best in blocks that suit its stream, where those are a gain."""
     other = reblock_worst(result.best, rank, result.reference)
     if other is None:
         return result
@@ -291,8 +291,8 @@ class _Uncut:
     seen: list[object]  # operations that were made of it
 
     def cut(self, most_bytes: int, others: Mapping[str, Mapping[int, int]]) -> PrefetchCandidate | None:
-        """With convolutions of more weight in slices of at most so much, in `others` functions for single operations;
-        None where that changes nothing, was seen, or does not fit.
+        """The program with convolutions of more weight in slices of at most so much, in `others` functions for single
+        operations; None where that changes nothing, was seen, or does not fit.
         """
         made = {
             name: slicer.slice_convolutions(most_bytes, others.get(name)) for name, (_, slicer) in self.cutters.items()

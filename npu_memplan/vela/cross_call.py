@@ -50,11 +50,11 @@ class _Memories:
             self.of[_ARENA].write(ranges, _FIRST_TENSOR - index)
 
     def calls_in(self, memory: int, ranges: Ranges) -> dict[int, Ranges]:
-        """Which of the bytes each NPU call wrote."""
+        """The bytes that each NPU call wrote."""
         return {owner: found for owner, found in self._by_owner(memory, ranges).items() if owner >= 0}
 
     def tensors_in(self, memory: int, ranges: Ranges) -> dict[int, Ranges]:
-        """Which of the bytes are of each tensor that no NPU call wrote."""
+        """The bytes of each tensor that no NPU call wrote."""
         found = self._by_owner(memory, ranges).items()
         return {_FIRST_TENSOR - owner: ranges for owner, ranges in found if owner <= _FIRST_TENSOR}
 

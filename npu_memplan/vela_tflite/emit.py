@@ -422,7 +422,7 @@ def _check_free(path: Path, force: bool) -> None:
 
 
 def summary(emitted: Emitted) -> dict[str, Any]:
-    """For --json."""
+    """The object for --json."""
     return {
         "accelerator": emitted.accelerator,
         "arena_bytes": emitted.arena_bytes,

@@ -251,7 +251,7 @@ def _connected_operators(
 
 
 def _producers(network: Network) -> dict[int, list[int]]:
-    """By operator: those that make what it reads."""
+    """The operators that make what each operator reads."""
     producer = {tensor: operator.index for operator in network.cpu_operators for tensor in operator.outputs}
     return {
         operator.index: [producer[t] for t in operator.inputs if t in producer and producer[t] != operator.index]

@@ -228,7 +228,7 @@ class Dma:
         return strided_view(whole), None if shadow is None else strided_view(shadow)
 
     def _index_numbers(self, memory: RegionMemory) -> tuple[NDArray[np.int32] | None, Shadow | None]:
-        """Which rows an index chooses: [planes, rows], and the shadow of these bytes."""
+        """The rows that an index chooses: [planes, rows], and the shadow of these bytes."""
         index = self.spec.index
         if index is None:
             return None, None

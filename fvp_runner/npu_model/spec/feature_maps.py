@@ -36,7 +36,7 @@ class Registers:
 
     @property
     def op_text(self) -> str:
-        """For messages: `operation 3 (CONV at stream offset 0x1a4)`."""
+        """The name for messages: `operation 3 (CONV at stream offset 0x1a4)`."""
         op = self.operation
         return f"operation {self.index} ({op.op.name} at stream offset {op.offset_bytes:#x})"
 

@@ -25,7 +25,7 @@ class Product(Enum):
 
 
 class Language(Enum):
-    """Which registers and commands a stream is written in, and what their bits mean."""
+    """The language of a stream: its registers and commands, and what their bits mean."""
 
     U55_U65 = "Ethos-U55/U65"
     U85 = "Ethos-U85"
@@ -100,7 +100,7 @@ class Granules:
     acc40: int
 
     def ifm_granule(self, bits: int) -> int:
-        """For input elements of `bits`."""
+        """The granule for input elements of `bits`."""
         return {8: self.ifm8, 16: self.ifm16, 32: self.ifm32}[bits]
 
 

@@ -419,7 +419,7 @@ class Select(Layer):
             combine_maps(context, ElementwiseMode.OR, chosen, other, Operand(made, dtype))
 
     def _broadcast_shapes(self, tensors: tuple[LayerTensor, ...]) -> list[Shape]:
-        """With flags of rows in the first dimension."""
+        """The shapes with flags of rows in the first dimension."""
         shapes = [tensor.shape for tensor in tensors]
         if self.by_row:
             shapes[0] = (*shapes[0], *(1,) * (len(shapes[-1]) - 1))

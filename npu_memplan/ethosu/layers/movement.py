@@ -553,7 +553,7 @@ class Reverse(Layer):
         store_in_order(context.builder, ifm, ofm, backwards=backwards)
 
     def _seen(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
-        """With the axis as columns, or as rows where no dimension is before it: those take half the time."""
+        """The sizes with the axis as columns, or as rows where no dimension is before it: those take half the time."""
         parts = (shape[: self.first], shape[self.first : self.last + 1], shape[self.last + 1 :])
         outer, count, inner = (math.prod(part) for part in parts)
         return (outer, count, inner) if outer > 1 else (count, 1, inner)

@@ -114,7 +114,7 @@ class Softmax(Layer):
         return None
 
     def emit(self, context: EmitContext) -> None:
-        """On dense [H, W, C] maps: what lies side by side in memory is one row."""
+        """Emit on dense [H, W, C] maps: what lies side by side in memory is one row."""
         source = context.tensors[self.inputs[0]]
         ifm, ofm = (context.operand(name) for name in (source.name, self.output))
         emit = emit_softmax16 if source.dtype == "int16" else _append_softmax

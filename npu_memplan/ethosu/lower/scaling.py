@@ -104,7 +104,9 @@ def mul_scale(first: float, second: float, ofm: float, bits: int = 8, *, single:
 
 
 def squash_scale(ifm: float) -> Scale:
-    """From stored int16 values to units of 1 / (3 * 4096), which sigmoid and tanh take; TFLite truncates it."""
+    """The scale from stored int16 values to units of 1 / (3 * 4096), which sigmoid and tanh take; TFLite truncates
+    it.
+    """
     real, shift = float32_value(ifm) * 4096.0 * 3.0, 0
     while real <= 32767.0 / 2.0 and shift <= 30:
         real, shift = 2.0 * real, shift + 1

@@ -106,7 +106,7 @@ _REGISTERS = (
 
 @lru_cache(1 << 10)  # operations have few windows, and they are asked for often
 def _window_kernel(stride: int, height: int, width: int, top: int, left: int, bottom: int, right: int) -> Kernel:
-    """From the values of `_REGISTERS`."""
+    """The kernel that the values of `_REGISTERS` describe."""
     return Kernel(
         height=height + 1,
         width=width + 1,

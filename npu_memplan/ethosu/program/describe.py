@@ -230,7 +230,7 @@ class Line:
     accesses: tuple[dict[str, Any], ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`: all of it, raw."""
+        """The object for `--json`: all of it, raw."""
         return {
             "offset_bytes": self.offset_bytes,
             "operation": self.operation,

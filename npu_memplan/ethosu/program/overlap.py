@@ -274,7 +274,7 @@ class _Touches:
 
     @classmethod
     def from_spans(cls, found: dict[int, Span]) -> _Touches:
-        """From the span of each operation, in order."""
+        """The bytes that operations with these spans touch, in order."""
         spans = np.array([*found.values(), NOTHING], np.int64)
         first = np.minimum.accumulate(spans[::-1, 0])[::-1]
         stop = np.maximum.accumulate(spans[::-1, 1])[::-1]

@@ -61,7 +61,7 @@ class ChainsToGathers(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _channels(moves: Sequence[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[np.int32] | None:
-    """Which channel of [1, H, W, C] each channel after `moves` is; None where they do something else, too."""
+    """The channel of [1, H, W, C] that each channel after `moves` is; None where they do something else, too."""
     if len(before) != 4 or len(after) != 4 or before[0] != 1 or before[:3] != after[:3]:
         return None
     numbers = np.arange(np.prod(before), dtype=np.int32).reshape(before)

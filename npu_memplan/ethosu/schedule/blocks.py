@@ -199,7 +199,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Which blocks are looked at: those that leave room for the next of the input, and the smallest there are."""
+    """The blocks that are looked at: those that leave room for the next of the input, and the smallest there are."""
 
     spare: bool = True
     smallest: bool = False

@@ -403,7 +403,7 @@ class Slicer:
 
 
 def weights_of(operation: NpuOperation) -> object:
-    """Which weights and scales an operation reads, and what their order follows from: the depth of its blocks."""
+    """The weights and scales that an operation reads, and what their order follows from: the depth of its blocks."""
     registers = operation.registers
     streams = [(operation.addresses.get(stream.base), registers.get(stream.length)) for stream in (*WEIGHTS, *SCALES)]
     depths = (registers[Register.OFM_DEPTH_M1], registers[Register.OFM_BLK_DEPTH_M1])

@@ -75,7 +75,7 @@ class Operation:
 
     @classmethod
     def from_content(cls, content: Content) -> Operation:
-        """That says so."""
+        """An operation that says so."""
         op, parameter, names, values, language = content
         return cls(op, parameter, dict(zip(names, values, strict=True)), language=language)
 

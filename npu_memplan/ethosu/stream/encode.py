@@ -102,7 +102,7 @@ class ContainerError(NpuMemplanError):
 
 
 class ContainerFormat(Enum):
-    """Which driver container; the value is its magic."""
+    """The driver container; the value is its magic."""
 
     COP1 = b"COP1"
     COP2 = b"COP2"

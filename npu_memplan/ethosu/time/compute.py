@@ -82,7 +82,7 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
 
 
 def _weights(work: Work, accelerator: Architecture) -> int:
-    """That one output channel needs in a kernel step."""
+    """The weights that one output channel needs in a kernel step."""
     if not accelerator.micro_blocks:
         return _STEP_WEIGHTS
     if work.engine in (Engine.DEPTHWISE, Engine.POOL):

@@ -105,7 +105,7 @@ class MemoryTraffic:
         )
 
     def cycles_of(self, memory: str) -> float:
-        """In which a memory is in use."""
+        """The cycles in which a memory is in use."""
         return sum(cycles for name, cycles, _ in self.memories if name == memory)
 
 

@@ -114,7 +114,7 @@ def estimate(commands: Iterable[Command], accelerator: Architecture, memory_map:
 
 
 def cycles_in_a_row(operation: Operation, accelerator: Architecture, memory_map: MemoryMap) -> int:
-    """By how much a kernel makes a stream longer in which others run before it that it need not wait for."""
+    """The cycles by which a kernel makes a stream longer in which others run before it that it need not wait for."""
     return in_a_row(resource_use(operation, accelerator, memory_map), accelerator, memory_map)
 
 

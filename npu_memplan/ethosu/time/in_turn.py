@@ -25,7 +25,7 @@ class Requester:
 
     @property
     def bytes_per_second(self) -> float:
-        """That it gets where it is alone."""
+        """The rate that it gets where it is alone."""
         return self.accelerator.port_bytes * self.memory.clock_scale * self.clock_hz
 
     @property

@@ -106,7 +106,9 @@ class Memory:
         return max(busy, requests / (ceil(self.pulse.on / turn) * most) * self.pulse.period)
 
     def latency(self, writes: bool) -> float:
-        """From a request to its first beat, or from the last beat to the answer: on average, pauses included."""
+        """The cycles from a request to its first beat, or from the last beat to the answer: on average, pauses
+        included.
+        """
         side = self.write if writes else self.read
         return side.latency * (self.pulse.slower(side.latency) if self.pulse else 1.0)
 
@@ -131,7 +133,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """Which memory each region of the base pointers is in, and the command stream."""
+    """The memory of each region of the base pointers, and of the command stream."""
 
     regions: Mapping[int, Memory]
     stream: Memory

@@ -49,7 +49,7 @@ class SharedMemory:
 
     @property
     def busy(self) -> float:
-        """Until when the memory is in use."""
+        """The time until which the memory is in use."""
         return max(queue.end for queue in self.clients)
 
     def end_of(self, client: Client) -> float:
@@ -75,7 +75,7 @@ class SharedMemory:
         return mine.end + latency
 
     def interrupt(self, now: float, cycles: float) -> Client | None:
-        """So many cycles for no operation: the client that is made later by them, if one is."""
+        """Take so many cycles for no operation; the client that is made later by them, if one is."""
         kernels, transfers = self.clients
         last = Client.TRANSFERS if transfers.end > kernels.end else Client.KERNELS
         queue = self.clients[last]

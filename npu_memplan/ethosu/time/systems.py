@@ -43,7 +43,7 @@ class System:
         raise SystemDataError(f"system configuration {self.name!r} has no memory behind AXI port {port}")
 
     def memory_map(self, memory_mode: str, regions: Mapping[int, str], constants: Iterable[str] = ()) -> MemoryMap:
-        """Which memory each region is in: `regions` are pools by region, `constants` names of read-only pools.
+        """The memory of each region: `regions` are pools by region, `constants` names of read-only pools.
 
         A pool or read-only pool with a memory's name is there; other constants and the command stream are where the
         memory mode has them, other pools in the first memory of the mode.

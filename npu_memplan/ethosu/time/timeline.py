@@ -295,7 +295,7 @@ def _put_off(slots: Iterable[Slot], clock: TimingModel) -> None:
 
 
 def in_a_row(needs: ResourceUse, accelerator: Architecture, memory_map: MemoryMap) -> int:
-    """By how many cycles a kernel makes a stream longer in which another like it runs before, for which it need not
+    """The cycles by which a kernel makes a stream longer in which another like it runs before, for which it need not
     wait; its commands are not counted.
     """
     free = needs.for_operation(needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP}))

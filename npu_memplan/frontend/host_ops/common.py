@@ -141,7 +141,7 @@ class ImageAxis:
     def with_padding(
         cls, same: bool, size: int, windows: int, kernel: int, stride: int, dilation: int = 1
     ) -> ImageAxis:
-        """With padding SAME, or VALID: none. Refuses other windows than these that fit into the image."""
+        """The axis with padding SAME, or VALID: none. Refuses other windows than these that fit into the image."""
         reach = (kernel - 1) * dilation + 1
         require_supported(
             min(kernel, stride, dilation) > 0, f"a kernel of {kernel}, stride {stride}, dilation {dilation}"

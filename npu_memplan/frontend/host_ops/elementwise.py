@@ -287,7 +287,7 @@ _PAIRS = frozenset(
 
 @lowering("QUANTIZE")
 def lower_quantise(work: Lowering) -> None:
-    """From one scale and zero point to another."""
+    """Lower a change from one scale and zero point to another."""
     data, output = work.tensor(0), work.output()
     if data.dtype == "float32" and output.dtype in ACTIVATION_TYPES:
         _from_float(work, output)

@@ -368,7 +368,7 @@ def _radix_factors(size: int) -> list[tuple[int, int]]:
 
 
 def _order(factors: list[tuple[int, int]]) -> list[int]:
-    """Which input element each place of the work area begins with."""
+    """The input element that each place of the work area begins with."""
     order, step = [0], 1
     for radix, _ in factors:
         order = [start + q * step for start in order for q in range(radix)]

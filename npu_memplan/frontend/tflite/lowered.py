@@ -157,7 +157,7 @@ def _partition_network(
 
 
 def _code_of(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Code:
-    """Whose code an operator got: `left` are not on the NPU, and those `on_host` have exact code."""
+    """The code that an operator got: `left` are not on the NPU, and those `on_host` have exact code."""
     if index not in left:
         return Code.LOWERED
     return Code.HOST if index in on_host else Code.TVM
@@ -359,7 +359,7 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
         return super().convert_strided_slice(op)
 
     def convert_transpose_conv(self, op: Any) -> Any:
-        """With the limits of its fused activation.
+        """Convert with the limits of its fused activation.
 
         TVM 0.27 forgets them. Unnecessary when `test_fused_limits_near_a_half` passes without it.
         """

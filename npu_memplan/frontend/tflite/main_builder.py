@@ -91,7 +91,7 @@ class MainBuilder:
     """Parameters first, then `build`, which hands every operator to the caller in the file's order."""
 
     def __init__(self, network: Network, outer: MainBuilder | None = None, branches: bool = True) -> None:
-        """For `main`, or for a branch that `outer` is in, whose inputs are then put into `values`.
+        """Build `main`, or a branch that `outer` is in, whose inputs are then put into `values`.
 
         Without `branches` an IF is one function, as it is inside of a branch: `main` stays one dataflow.
         """

@@ -33,7 +33,7 @@ MOST = 4  # dimensions of a layer's tensor
 
 
 def stored_shape(shape: Shape) -> Shape:
-    """In one to four dimensions: the first ones are one, where there are more."""
+    """The shape in one to four dimensions: the first ones are one, where there are more."""
     return shape or (1,) if len(shape) <= MOST else (prod(shape[: 1 - MOST]), *shape[1 - MOST :])
 
 
@@ -43,7 +43,7 @@ def image_shape(shape: Shape) -> Shape:
 
 
 def group_axes(shape: Shape, axes: Sequence[int]) -> Shape:
-    """In three dimensions: those before `axes`, which are neighbours, these, and those after."""
+    """The shape in three dimensions: those before `axes`, which are neighbours, these, and those after."""
     first, after = min(axes), max(axes) + 1
     return prod(shape[:first]), prod(shape[first:after]), prod(shape[after:])
 

@@ -57,7 +57,7 @@ from ..registry import Context, irreducible
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which section is filled next, and which of its items is tried first.
+    """The order of a search: which section is filled next, and which of its items is tried first.
 
     An item's score is `duration * log(sections it covers) + size * log(bytes)`, high ones first; with
     `follow` items come as they are in the best placement so far, lowest first.
@@ -302,7 +302,7 @@ class Search:
 
 
 def _twins(sections: Sections) -> Iterable[int]:
-    """For each item the last equal one before it, -1 where there is none."""
+    """The last equal item before each item, -1 where there is none."""
     last: dict[tuple[object, ...], int] = {}
     for k, kind in enumerate(zip(sections.sizes, sections.aligns, map(tuple, sections.covers), strict=True)):
         yield last.get(kind, -1)

@@ -121,7 +121,7 @@ class General:
 
     @cached_property
     def near(self) -> list[list[int]]:
-        """For each item the pairs that it is in."""
+        """The pairs that each item is in."""
         near: list[list[int]] = [[] for _ in self.items]
         for p, (a, b, _) in enumerate(self.pairs):
             near[a].append(p)

@@ -245,5 +245,5 @@ class _Pool:
 
 
 def _turn(attempt: int, count: int) -> int:
-    """Which order is next: the first ones twice in a row, since a second pass learns from the first."""
+    """The number of the next order: the first ones twice in a row, since a second pass learns from the first."""
     return (0, 0, 1, 2, 3, 4, 1, 2)[attempt] if attempt < 8 else attempt // 2 % count

@@ -160,7 +160,7 @@ def kind_of(operation: Operation) -> str:
 
 
 class _Where:
-    """Which buffer is at an address of a region at a point."""
+    """The buffer at an address of a region at a point."""
 
     def __init__(self, artifact: Artifact) -> None:
         placed = {p.buffer: p for p in artifact.plan.placements}

@@ -219,7 +219,7 @@ def _vela_facts(artifact: Artifact) -> dict[str, Any]:
 
 
 def _layer_times(artifact: Artifact) -> dict[int, dict[str, Any]]:
-    """By operator: what its layer's row of the table says."""
+    """The time of each operator: what its layer's row of the table says."""
     npu = ACCELERATORS.get(artifact.target.accelerator)
     rows: dict[int, dict[str, Any]] = {
         layer.operator: {
@@ -242,7 +242,7 @@ def _legend_entry(label: str, colour: str) -> dict[str, str]:
 
 
 def _operator_of(artifact: Artifact) -> list[int]:
-    """By point: the operator of the source model that is computed there; -1 where that is not known."""
+    """The operator of the source model that is computed at each point; -1 where that is not known."""
     found = [-1] * len(artifact.problem.points)
     for call in artifact.calls:
         for point, index in enumerate(call.operators, call.points[0]):

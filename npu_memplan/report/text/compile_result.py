@@ -232,7 +232,7 @@ def how_much(first: FirstDifference) -> str:
 
 
 def why_given_up(gone: GivenUp, taken: Sequence[str]) -> str:
-    """Which program was not taken, why, and which was: by the options that make it."""
+    """The program that was not taken, why, and which was: by the options that make it."""
     first = gone.difference
     text = f"{shlex.join(taken)} was taken: in the program of {shlex.join(gone.flags)} "
     if first.stopped:

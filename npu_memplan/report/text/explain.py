@@ -212,11 +212,11 @@ class NameExplanation:
     facts: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json: bare facts, not sentences."""
+        """The facts for --json, bare, not sentences."""
         return {"name": self.name, "what": self.what, **self.facts}
 
     def to_text(self) -> str:
-        """For people: one fact a line, the same key written once."""
+        """The text for people: one fact a line, the same key written once."""
         width = max(len(key) for key, _ in self.rows)
         lines, last = [], ""
         for key, text in self.rows:

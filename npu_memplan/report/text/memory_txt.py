@@ -64,7 +64,7 @@ def legend_text(problem: Problem) -> str:
 
 
 def _cell_letters(problem: Problem, view: MemoryView, pool: PoolView, columns: int, rows: int) -> list[list[str]]:
-    """For each cell the letter of the kind that covers most of it; `FREE` when less than half is covered."""
+    """The letter of the kind that covers most of each cell; `FREE` when less than half is covered."""
     kinds = {b.name: b.kind for b in problem.buffers}
     per_column, per_row = max(view.end, 1) / columns, max(pool.used_bytes, 1) / rows
     area: list[list[dict[BufferKind, float]]] = [[{} for _ in range(columns)] for _ in range(rows)]

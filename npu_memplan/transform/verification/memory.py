@@ -85,7 +85,7 @@ class OwnedBytes:
 
 @dataclass(slots=True)
 class Owners:
-    """Whose each byte is, in every memory; `known` are all that were ever written."""
+    """The owner of each byte, in every memory; `known` are all that were ever written."""
 
     spans: dict[OwnedMemory, list[tuple[int, int, Any, str]]] = field(default_factory=dict)
     known: set[Any] = field(default_factory=set)

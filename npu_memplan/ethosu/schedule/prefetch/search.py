@@ -305,8 +305,8 @@ def tune_slices(
     limit_bytes: int,
     cycles: int,
 ) -> Mapping[int, int]:
-    """For single operations of the slicer's program the most bytes of a slice, that lower the optimistic
-    cycles below `cycles`, those with `most_bytes` for all; empty where none do.
+    """The most bytes of a slice, for single operations of the slicer's program, that lower the optimistic cycles below
+    `cycles`, those with `most_bytes` for all; empty where none do.
 
     `held`: what lies below `limit_bytes`, in operations of that program. `timed_program`: of a program with slices.
     Slices that were looked at, whatever sizes made them, are not looked at again.

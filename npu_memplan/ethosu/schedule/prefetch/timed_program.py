@@ -200,7 +200,7 @@ class TimedRun:
 
     @property
     def cycles(self) -> int:
-        """Until everything has ended."""
+        """The cycles until everything has ended."""
         return round(self.clock.total)
 
 
@@ -220,7 +220,9 @@ def unit_cycles(needs: ResourceUse) -> float:
 
 
 def least_work(timed: TimedProgram) -> list[float]:
-    """Until the end, when what ran before an operation has put out: `unit_cycles` of kernels wherever constants are."""
+    """The cycles until the end, when what ran before an operation has put out: `unit_cycles` of kernels wherever
+    constants are.
+    """
     steps = (timed.step(index) for index in reversed(range(len(timed))))
     return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]
 

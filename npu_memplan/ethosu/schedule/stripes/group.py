@@ -77,7 +77,7 @@ class DeepMap:
         return self.buffer, self.offset + channel * step
 
     def strides(self, depth: int) -> tuple[int, int, int]:
-        """From row to row, column to column, brick to brick in a buffer of `depth` channels alone."""
+        """The bytes from row to row, column to column, brick to brick in a buffer of `depth` channels alone."""
         view = self.layout
         brick = BRICK_CHANNELS * view.element_bytes
         if view.brick:
@@ -290,9 +290,9 @@ class Chains:
 
     @cached_property
     def long_ranges(self) -> tuple[tuple[int, ...], ...]:
-        """By the last operation of a range, the first ones of ranges between whose operations more bytes are alive than
-        before and behind them: no other range need be made together to keep fewer alive. They are at most two for each
-        operation.
+        """The first operations, by the last one of a range, of ranges between whose operations more bytes are alive
+        than before and behind them: no other range need be made together to keep fewer alive. They are at most two for
+        each operation.
         """
         found: list[list[int]] = [[] for _ in self.layers]
         level, stack = self.boundary_bytes, [0]
@@ -504,7 +504,7 @@ class RowGroup(Group):
 
     @property
     def layers(self) -> tuple[Sliced, ...]:
-        """In program order."""
+        """The layers in program order."""
         return self.interleaved.layers
 
     @property
