@@ -83,7 +83,7 @@ def command(
 ) -> None:  # fmt: skip
     """Sweep MODELS."""
     from .. import sweep
-    from ..files.paths import write_whole
+    from ..files.paths import check_names, write_inside
     from ..sweep.table import compare_rows, csv_of, html_page, json_of, read_rows
 
     old = None if against is None else read_rows(against)
@@ -92,6 +92,7 @@ def command(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SweepError(f"cannot make {output}: {error.strerror}; choose another folder with -o") from None
+    check_names(output, ("results.jsonl", "sweep.html", "sweep_table.json", "sweep_table.csv"))
     limits = sweep.CaseLimits(case_time, case_memory)
     with sweep.local_executor(jobs) as executor, show_progress(verbosity) as progress:
         swept = sweep.run(every, executor, store=store or output / "results.jsonl", limits=limits, progress=progress)
@@ -103,7 +104,7 @@ def command(
         "sweep_table.json": document.encode(),
         "sweep_table.csv": csv_of(table).encode(),
     }
-    written = [write_whole(output / name, content) for name, content in files.items()]
+    written = [write_inside(output, name, content) for name, content in files.items()]
     text = "\n".join([report_text(swept, table, changes, deadline), *(f"written: {path}" for path in written)])
     if as_json:
         click.echo(document, nl=False)

@@ -57,7 +57,12 @@ def owned_folder(parent: Path, prefix: str, about: str, clear: Callable[[Path], 
             yield folder
     finally:
         if folder is not None:
-            clear(folder)
+            try:
+                with HeldSignals():
+                    clear(folder)
+            except BaseException:  # of a signal, which may have come before it was held
+                clear(folder)
+                raise
 
 
 def sweep(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) -> None:

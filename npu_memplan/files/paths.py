@@ -19,7 +19,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -159,6 +159,12 @@ def check_folder(folder: Path) -> None:
             _check_kind(Path(root, name), folder)
 
 
+def check_names(folder: Path, names: Iterable[str]) -> None:
+    """`FolderError` where one of `names`, files of ours, is something else in `folder`."""
+    for name in names:
+        _check_kind(folder / name, folder)
+
+
 def copy_folder(source: Path, target: Path) -> None:
     """Copy an artifact to a place where nothing is; `FolderError` as of `check_folder`."""
     check_folder(source)
@@ -177,8 +183,7 @@ def write_inside(folder: Path, name: str, content: bytes) -> Path:
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     """Write files by name into `folder`, which is made where there is none; on an error it is not left behind."""
-    for name in files:
-        _check_kind(folder / name, folder)
+    check_names(folder, files)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 import tvm
 
 from npu_memplan.errors import RefusalError
-from npu_memplan.files.folders import scratch_folder, staged_directory
+from npu_memplan.files.folders import owned_folder, scratch_folder, staged_directory
 from npu_memplan.files.paths import write_whole
 from npu_memplan.frontend.errors import run_importer
 from npu_memplan.process.ending import lacks_memory, raise_outside_cause, requested_end, signals_as_exceptions
@@ -92,6 +93,18 @@ def test_a_folder_that_was_just_made_is_known(tmp_path: Path, monkeypatch: pytes
     with signals_as_exceptions(), pytest.raises(SystemExit), scratch_folder("test", tmp_path):
         raise AssertionError("the signal was lost")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_cleared_away_while_it_arrives(tmp_path: Path) -> None:
+    def clear(folder: Path) -> None:
+        if requested_end() is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    with signals_as_exceptions():
+        with pytest.raises(SystemExit), owned_folder(tmp_path, "x-", "test", clear):
+            pass
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_put_in_place_after_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -98,6 +99,19 @@ def test_bad_use_is_reported(tmp_path: Path) -> None:
     }
     for words, said in told.items():
         assert said in refused(*words), words
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "sweep.html", "sweep_table.json", "sweep_table.csv"])
+def test_nothing_is_written_through_a_link(name: str, tmp_path: Path) -> None:
+    """A folder of a sweep may come from a stranger."""
+    (tmp_path / "victim").write_text("the user's")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to("../victim")
+    assert f"out/{name} is a link to ../victim" in refused(DIGITS, "--accelerator", "none", "-o", tmp_path / "out")
+    (tmp_path / "out" / name).unlink()
+    os.mkfifo(tmp_path / "out" / name)
+    assert f"out/{name} is a pipe" in refused(DIGITS, "--accelerator", "none", "-o", tmp_path / "out")
+    assert (tmp_path / "victim").read_text() == "the user's"
 
 
 def test_the_nightly_sweep_asks_for_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
