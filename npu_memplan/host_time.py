@@ -36,6 +36,7 @@ class KernelCosts:
     block: Cycles  # of four outputs: bias, requantisation, store
     row: Cycles  # of a window, for four outputs
     vector: Cycles  # eight elements times four kernels
+    rest: Cycles  # in vectors, of the elements that make none
     depthwise_window: Cycles
     depthwise_block: Cycles
     depthwise_row: Cycles
@@ -76,9 +77,9 @@ class _Axis:
         return [sum(0 <= place < self.size for place in row) for row in places]
 
 
-def _vector_count(length: int) -> int:
-    """The number of vectors of eight elements; a rest takes the time of two."""
-    return length // 8 + (2 if length % 8 else 0)
+def _vector_count(length: int, costs: KernelCosts) -> float:
+    """How many eights of elements, and their rest, take as long."""
+    return length // 8 + (costs.rest if length % 8 else 0)
 
 
 def _convolution_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
@@ -86,9 +87,9 @@ def _convolution_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     down, across = _Axis(*numbers[4:10]), _Axis(*numbers[10:16])
     rows, columns, of_group = sum(down.places_inside()), across.places_inside(), out_c // groups
     if groups == 1 and across.dilation == 1:
-        pieces, vectors = len(columns), sum(_vector_count(n * depth) for n in columns)
+        pieces, vectors = len(columns), sum(_vector_count(n * depth, costs) for n in columns)
     else:
-        pieces, vectors = sum(columns), sum(columns) * _vector_count(depth)
+        pieces, vectors = sum(columns), sum(columns) * _vector_count(depth, costs)
     blocks, rest = groups * (of_group // 4), groups * (of_group % 4)
     windows = images * down.windows * across.windows
     in_blocks = blocks * images * rows * (pieces * costs.row + vectors * costs.vector)
@@ -117,7 +118,7 @@ def _depthwise_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
 
 def _dense_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     rows, columns, depth = numbers[:3]
-    block = costs.block + costs.row + _vector_count(depth) * costs.vector
+    block = costs.block + costs.row + _vector_count(depth, costs) * costs.vector
     return rows * (costs.window + (columns // 4) * block + (columns % 4) * (costs.output + depth * costs.product))
 
 
@@ -129,7 +130,9 @@ def _bilinear_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
 def _svdf_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     batches, depth, filters, memory, units, wide = numbers[:6]
     size = 2 if wide else 1
-    sums = (filters // 4) * (costs.row + _vector_count(depth) * costs.vector) + (filters % 4) * depth * costs.product
+    sums = (filters // 4) * (costs.row + _vector_count(depth, costs) * costs.vector) + (
+        filters % 4
+    ) * depth * costs.product
     remembered = -(-filters // units * memory * size // 16) * costs.remembered
     moved = filters * memory * size / 16 * costs.moved
     return batches * (sums + filters * costs.activation + units * (costs.unit + remembered) + moved)
@@ -148,6 +151,8 @@ _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
 
 
 HOST = "cortex-m55"
+PLAIN = "cortex-m33"  # without Helium
+_HELIUM = (HOST, "cortex-m52", "cortex-m85")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +185,14 @@ def host_costs(cpu: str = HOST) -> HostCosts:
     return from_values(tables[cpu], HostCosts, f"{path}: {cpu}", TargetDataError)
 
 
+def costs_for(cpu: str) -> HostCosts:
+    """Those of a CPU as GCC's -mcpu names it, or of the known one that is most like it; empty: the usual one."""
+    base = cpu.partition("+")[0]
+    if base in ("", *_HELIUM):
+        return host_costs(HOST)
+    return host_costs(PLAIN)
+
+
 _C_CALLS = frozenset(("tirx.call_extern", "tirx.tvm_call_packed", "tirx.tvm_call_cpacked"))
 _REGISTERS = 16  # elements of an allocation that C keeps in registers
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
@@ -206,8 +219,8 @@ class HostWork:
 _NOTHING = HostWork()
 
 
-def calls_work(module: Any, name: str, known: dict[Any, HostWork]) -> tuple[float, int]:
-    """Cycles of all calls of the CPU that function `name` of a module makes, once each, and how many of them are not
+def calls_work(module: Any, name: str, known: dict[Any, HostWork], cpu: str = "") -> tuple[float, int]:
+    """Cycles of all calls that function `name` of a module makes on a CPU, once each, and how many of them are not
     estimated; `known`: by function.
     """
     cycles, untimed = 0.0, 0
@@ -219,7 +232,7 @@ def calls_work(module: Any, name: str, known: dict[Any, HostWork]) -> tuple[floa
         function = module.functions[expr.args[0]]
         if isinstance(function, tirx.PrimFunc) and not is_npu(function):
             if function not in known:
-                known[function] = host_work(function)
+                known[function] = host_work(function, costs_for(cpu))
             work = known[function]
             cycles += work.cycles if work.known else 0.0
             untimed += not work.known

@@ -297,6 +297,11 @@ class CompileOptions:
         return bool(self.pools or self.board)
 
     @property
+    def cpu(self) -> str:
+        """The CPU as GCC knows it; empty: the board does not say it."""
+        return load_board(self.board).cpu if self.board else ""
+
+    @property
     def cpu_clock_hz(self) -> float:
         """The CPU's clock as the board says it; 0: unknown."""
         return load_board(self.board).clock.cpu_hz if self.board else 0.0

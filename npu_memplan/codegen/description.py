@@ -19,7 +19,7 @@ from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.time import estimate, printed_cycles, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised_tensors
-from ..host_time import host_work
+from ..host_time import costs_for, host_work
 from ..models.flatbuffer import read_file
 from ..names import printable_text
 from ..problem import Agent, Plan, Problem
@@ -175,7 +175,7 @@ def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
     """
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
-    rows = []
+    rows, costs = [], costs_for(artifact.target.cpu)
     for call in artifact.calls:
         if call.agent is not Agent.HOST or call.function not in functions:  # a copy that an `if` needs is no operator
             continue
@@ -184,7 +184,7 @@ def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
         if found is not None:
             waiting.remove(found)
         index, name, kind = (-1, "", kind.upper()) if found is None else (found[0], found[1].name, found[1].kind)
-        work = host_work(functions[call.function])
+        work = host_work(functions[call.function], costs)
         if not work.known:
             continue
         numbers = round(work.cycles), round(work.operations), round(work.bytes)

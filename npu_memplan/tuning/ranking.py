@@ -135,12 +135,15 @@ class Ranking:
     def host_cycles(self, loaded: Loaded) -> int:
         """The cycles of the CPU's calls, of the NPU's clock; calls that nobody can estimate count nothing."""
         clock = loaded.request.options.cpu_clock_hz or self.memory_map.clock_hz
-        cycles, _ = calls_work(loaded.module, loaded.request.function, self._host_work)
+        cycles, _ = self._calls_work(loaded)
         return round(cycles * self.memory_map.clock_hz / clock)
 
     def untimed_calls(self, loaded: Loaded) -> int:
         """Calls of the CPU that nobody can estimate."""
-        return calls_work(loaded.module, loaded.request.function, self._host_work)[1]
+        return self._calls_work(loaded)[1]
+
+    def _calls_work(self, loaded: Loaded) -> tuple[float, int]:
+        return calls_work(loaded.module, loaded.request.function, self._host_work, loaded.request.options.cpu)
 
     def npu_cycles(self, planned: Planned) -> int:
         """The cycles of the NPU's calls."""
@@ -233,6 +236,6 @@ def beside_vela(planned: Planned, models: ModelCache) -> Planned:
         vela_arena_bytes=vela.vela_arena_bytes,
         vela_cycles=vela.vela_cycles,
         vela_stream_bounds=vela.vela_stream_bounds,
-        vela_host_cycles=round(calls_work(vela.module, vela.request.function, {})[0]),
+        vela_host_cycles=round(calls_work(vela.module, vela.request.function, {}, vela.request.options.cpu)[0]),
     )
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

@@ -17,7 +17,7 @@ from benchmarks.host_instructions import counted
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu
 from npu_memplan.artifact import Artifact
-from npu_memplan.host_time import HostWork, host_costs, host_work
+from npu_memplan.host_time import HostWork, costs_for, host_costs, host_work
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import TargetDataError
 
@@ -60,8 +60,17 @@ def test_the_dearer_branch_counts_and_divisions_of_an_index_too() -> None:
 
 
 def test_an_unknown_host_is_an_error() -> None:
-    with pytest.raises(TargetDataError, match="nothing is known of the time of host 'z80'; known: cortex-m55"):
+    with pytest.raises(
+        TargetDataError, match="nothing is known of the time of host 'z80'; known: cortex-m55, cortex-m33"
+    ):
         host_costs("z80")
+
+
+def test_a_cpu_without_helium_has_costs_of_its_own() -> None:
+    assert costs_for("") == costs_for("cortex-m55") == costs_for("cortex-m85+nopacbti") == host_costs("cortex-m55")
+    assert costs_for("cortex-m33+nodsp") == costs_for("cortex-m7") == host_costs("cortex-m33")
+    helium, plain = (host_costs(cpu).kernels for cpu in ("cortex-m55", "cortex-m33"))
+    assert plain.vector > helium.vector
 
 
 def test_sums_have_the_host(cli: Any, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
