@@ -72,7 +72,7 @@ T = TypeVar("T", Pad, ChannelGather)
 
 
 def fold_pads(graph: LayerGraph) -> LayerGraph:
-    """Let convolutions do the padding of a Pad that feeds them alone."""
+    """Let convolutions and maxima do the padding of a Pad that feeds them alone."""
     return _into_readers(graph, Pad, _padding)
 
 
@@ -82,7 +82,7 @@ def fold_gathers(graph: LayerGraph) -> LayerGraph:
 
 
 def _into_readers(
-    graph: LayerGraph, kind: type[T], reading: Callable[[T, Sequence[Layer], LayerGraph], Sequence[Conv] | None]
+    graph: LayerGraph, kind: type[T], reading: Callable[[T, Sequence[Layer], LayerGraph], Sequence[Layer] | None]
 ) -> LayerGraph:
     """Without the layers of a kind whose readers can all do their work: what `reading` makes of those."""
     layers: list[Layer] = list(graph.layers)
@@ -90,8 +90,8 @@ def _into_readers(
         readers = [reader for reader in layers if layer.output in reader.inputs]
         instead = reading(layer, readers, graph) if readers and layer.output not in graph.outputs else None
         if instead is not None:
-            for reader, conv in zip(readers, instead, strict=True):
-                layers[layers.index(reader)] = conv
+            for reader, made in zip(readers, instead, strict=True):
+                layers[layers.index(reader)] = made
             layers.remove(layer)
     return replace(graph, layers=tuple(layers))
 
@@ -165,24 +165,31 @@ def _gathering(gather: ChannelGather, readers: Sequence[Layer], graph: LayerGrap
     return found if added <= math.prod(shape) * len(gather.places) else None
 
 
-def _padding(pad: Pad, readers: Sequence[Layer], graph: LayerGraph) -> list[Conv] | None:
-    if pad.value != graph.tensors[pad.output].zero_point or any(pad.channels):
+def _padding(pad: Pad, readers: Sequence[Layer], graph: LayerGraph) -> list[Layer] | None:
+    if any(pad.channels):
         return None
-    found = [_pad_convolution(pad, reader) for reader in readers]
-    return [conv for conv in found if conv is not None] if all(found) else None
+    found = [_pad_window(pad, reader, graph.tensors[pad.output]) for reader in readers]
+    return [layer for layer in found if layer is not None] if all(found) else None
 
 
-def _pad_convolution(pad: Pad, reader: Layer) -> Conv | None:
-    if not isinstance(reader, Conv) or reader.upscale:
+def _pad_window(pad: Pad, reader: Layer, padded: LayerTensor) -> Layer | None:
+    """`reader` with the padding in its own window: the zero point for sums, what no maximum sees for maxima."""
+    if isinstance(reader, Conv) and not reader.upscale and pad.value == padded.zero_point:
+        kernel = tuple(
+            (extent - 1) * step + 1 for extent, step in zip(reader.weights.shape[1:3], reader.dilation, strict=True)
+        )
+    elif isinstance(reader, PoolLayer) and reader.kind is PoolKind.MAX and not reader.across:
+        if pad.value != np.iinfo(padded.dtype).min:
+            return None
+        kernel = reader.kernel
+    else:
         return None
     own, extra = reader.padding, pad.padding
     padding = Padding(own.top + extra.top, own.left + extra.left, own.bottom + extra.bottom, own.right + extra.right)
-    kernel_height = (reader.weights.shape[1] - 1) * reader.dilation[0] + 1
-    kernel_width = (reader.weights.shape[2] - 1) * reader.dilation[1] + 1
     if too_wide(padding):
         return None
     # a window that is wholly in the padding is not what the hardware's padding is made for
-    if max(padding.top, padding.bottom) >= kernel_height or max(padding.left, padding.right) >= kernel_width:
+    if max(padding.top, padding.bottom) >= kernel[0] or max(padding.left, padding.right) >= kernel[1]:
         return None
     return replace(reader, inputs=(pad.inputs[0], *reader.inputs[1:]), padding=padding)
 
