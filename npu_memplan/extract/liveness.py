@@ -349,6 +349,7 @@ def _steps(nodes: Iterable[Node], choices: set[Branch], touched: Counter[Storage
 
 
 def _count_accesses(found: Iterable[Step]) -> Counter[Storage]:
+    """Count the accesses to each storage."""
     return Counter(access.storage for step in found for access in step.accesses)
 
 

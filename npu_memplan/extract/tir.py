@@ -539,6 +539,7 @@ class Outline:
         local.append(index)
 
     def storages_in(self, expr: Any) -> frozenset[int]:
+        """The numbers of the storages whose variables `expr` names."""
         return frozenset(i for v in nodes_of(expr, ir.Var) for i in self.roots.get(v, ()))
 
     def leaf(self, stmt: Any, into: list[_Node]) -> None:

@@ -261,6 +261,7 @@ def _in_order(context: Context, order: Order) -> tuple[Placement, ...]:
 
 
 def _place_or_raise(context: Context, result: Layout | int, order: Order) -> tuple[Placement, ...]:
+    """The placements of a layout; the error of the pool that is too small for `order`."""
     if isinstance(result, int):
         raise does_not_fit(context, result, placing(context.model, order))
     return context.model.placements(result.pools, result.origins)

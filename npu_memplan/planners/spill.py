@@ -602,6 +602,7 @@ def assign(context: Context, start: Layout | None) -> Layout | None:
 
 
 def _exchange_items(assigner: Assigner, best: Layout | None, relaxation: Relaxation, attempts: int) -> Layout | None:
+    """The best layout after so many `attempts` at exchanges; None without one."""
     return best and Exchange(assigner, best, assigner.context.seed).search(best, relaxation.bound, attempts)
 
 

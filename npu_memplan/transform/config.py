@@ -162,6 +162,7 @@ def _checked_config(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_option(key: str, name: str, value: Any) -> Any:
+    """The value of option `name`; `ConfigError`, which says `key`, for one of the wrong kind."""
     if name in ("pools", "constant_pools"):
         several = isinstance(value, Iterable) and not isinstance(value, str)
         pools = tuple(value) if several else ()
@@ -299,4 +300,5 @@ def _kind(target: Any) -> str:
 
 
 def _none_if_negative(value: int) -> int | None:
+    """The number that TVM has; it says -1 for none."""
     return None if value < 0 else value

@@ -187,6 +187,7 @@ def _in_place(call: Invoke, number: dict[RelaxTensor, int]) -> Iterator[InPlace]
 def _find_in_place(
     number: dict[RelaxTensor, int], first: RelaxTensor, second: RelaxTensor, lowest: int | None, highest: int | None
 ) -> Iterator[InPlace]:
+    """The bytes that two tensors may share at the distances `lowest` to `highest`, if there are some."""
     if first in number and second in number and first.size_bytes and second.size_bytes:
         common = shared_bytes(lowest, highest, first.size_bytes, second.size_bytes, _ALIGNMENT)
         if common > 0:

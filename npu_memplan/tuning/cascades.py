@@ -187,6 +187,7 @@ def _measure_choice(groups: CascadeSpace, chosen: tuple[Group, ...], node_budget
 
 
 def _choose_directions(groups: CascadeSpace, chosen: Sequence[Group], node_budget: int | None) -> CascadeChoice:
+    """The choice of `chosen` in the directions that lose the fewest overlaps, planned in these."""
     both = [(group, groups.turn_upwards(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
     made = _plan_once(groups, problem, node_budget)
@@ -297,6 +298,7 @@ class _Cut:
         return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
 
     def build(self) -> Extracted:
+        """The problem of the form with the groups that were chosen for each function."""
         from .candidate import rebuild_problem
 
         extracted = replace(self.extracted, loaded=replace(self.extracted.loaded, backend=STRIPES))

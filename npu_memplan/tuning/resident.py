@@ -150,6 +150,7 @@ class _Network:
         return found
 
     def used_bytes(self, planned: Planned) -> int:
+        """The bytes of the pool that `planned` uses."""
         return next(usage.used_bytes for usage in planned.plan.usage if usage.pool == self.pool.name)
 
 

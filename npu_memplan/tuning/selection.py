@@ -163,6 +163,7 @@ def _for_options(planned: Planned, options: CompileOptions) -> Planned:
 
 
 def _with_backend(loaded: Loaded, backend: str) -> Loaded:
+    """The same, said to be of `backend`."""
     return replace(loaded, backend=backend)
 
 

@@ -308,6 +308,7 @@ class Slicer:
         return self.slices.cores[key]
 
     def _decode_weights(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
+        """The weights of an operation that are encoded for each core; None where they are not all constants."""
         npu, registers = self.program.accelerator, operation.registers
         count = npu.cores if registers.get(Register.PARALLEL_MODE) else 1
         depth, block = registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1

@@ -266,6 +266,8 @@ class _Chaining:
         return timeline(commands, target, self._memory_map).total
 
     def _place_operation(self, operation: NpuOperation) -> Operation:
+        """The operation with the addresses that its buffers have in memories of their own."""
+
         def place_buffer(name: str) -> tuple[int, int]:
             region, address = place_of(self._program.buffer(name).role, self._memory_map)
             return region, address + self._addresses[name]

@@ -68,6 +68,7 @@ class MemoryTraffic:
 
     @classmethod
     def from_loads(cls, loads: tuple[Load, ...], carried: tuple[float, float] = (0.0, 0.0)) -> MemoryTraffic:
+        """The traffic of `loads`, summed by what kernels wait for; `carried`: cycles between ports and cores."""
         inputs: list[tuple[float, float]] = []
         weights: list[tuple[float, float]] = []
         requested: list[tuple[Channel, float, float]] = []

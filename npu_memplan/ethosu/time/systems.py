@@ -81,6 +81,7 @@ def load_system(name: str, vela_ini: Path | None = None) -> System:
 
 @lru_cache(maxsize=32)  # a file that has changed is another one
 def _load_system(name: str, vela_ini: Path | None, _: bytes | None) -> System:
+    """Read a system from the user's vela.ini, or else from `systems.toml`."""
     if vela_ini is not None:
         found = _from_ini(vela_ini, name)
         if found is not None:

@@ -90,6 +90,7 @@ class TimingModel:
 
     @classmethod
     def at_start(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
+        """The model at the time when the first command has arrived."""
         stream = memory_map.stream
         begin = stream.pause if accelerator.command_fetch_bytes else stream.latency(False)
         return cls(accelerator, stream, begin, _launch(accelerator, memory_map), assumptions=memory_map.assumptions)
@@ -144,6 +145,7 @@ class TimingModel:
         return stop
 
     def _memory_state(self, memory: str) -> SharedMemory:
+        """The state of a memory, which is new where nothing has used it."""
         if memory not in self.memories:
             self.memories[memory] = SharedMemory()
         return self.memories[memory]

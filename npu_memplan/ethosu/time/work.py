@@ -250,6 +250,7 @@ def _axis(extent: Extent, block: int) -> Axis:
 
 
 def _count_inside(first: int, last: int, source: int, upscale: int) -> int:
+    """Count the elements of the input, `source` long, under enlarged positions `first` to `last`."""
     return max(0, min(-(-last // upscale), source) - max(first // upscale, 0))
 
 

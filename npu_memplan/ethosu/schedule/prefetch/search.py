@@ -121,6 +121,7 @@ def _memories(timed: TimedProgram) -> list[str]:
 
 
 def _program_struct(timed: TimedProgram) -> Struct:
+    """The program on its clock, as `prefetch.h` has it."""
     accelerator = timed.program.accelerator
     assumptions = timed.memory_map.assumptions
     clock, names = TimingModel.at_start(accelerator, timed.memory_map), _memories(timed)

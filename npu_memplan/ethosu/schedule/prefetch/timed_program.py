@@ -145,6 +145,7 @@ class TimedProgram:
         return needs.for_operation(kernel)
 
     def _read_from_copy(self, kernel: Operation) -> Operation:
+        """The kernel as it reads its constants in the fast region."""
         return kernel.with_registers(dict.fromkeys(REGIONS & kernel.registers.keys(), self._fast_region))
 
     def step(self, index: int) -> TimedOp:
@@ -239,6 +240,7 @@ def in_context(program: NpuProgram, place: Place, demand_cache: DemandCache) -> 
 
 
 def _with_registers(operation: NpuOperation, changes: Changes | None) -> NpuOperation:
+    """The operation with other values of some registers; itself without changes."""
     return operation if changes is None else replace(operation, registers={**operation.registers, **changes})
 
 

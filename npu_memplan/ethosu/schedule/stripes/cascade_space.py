@@ -113,6 +113,7 @@ class Costs:
         return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1, near)
 
     def constant_block(self, index: int) -> ConstantBlock | None:
+        """The constants of operation `index` that could be kept, looked for once."""
         if index not in self._kept:
             self._kept[index] = constants_of(self.program, index)
         return self._kept[index]
