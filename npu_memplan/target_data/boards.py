@@ -37,8 +37,11 @@ class MemorySpeed(Struct, frozen=True):
     source: str = ""
 
 
-_NAME = Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")  # they are part of C and of linker scripts
-_MEMORY_NAME = Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")
+_END = r"(?![\s\S])"  # `$` is also before the end of the last line
+_NAME = Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_.-]{{0,63}}{_END}")  # they are part of C and of linker scripts
+_MEMORY_NAME = Meta(pattern=rf"^[A-Za-z_][A-Za-z0-9_]{{0,63}}{_END}")
+_CPU = Meta(pattern=rf"^[a-z0-9][a-z0-9.+-]{{0,63}}{_END}")  # it is part of CMake's files
+_COMMENT = Meta(pattern=rf"^((?!\*/)[^\x00-\x1f\x7f])*{_END}")  # of C and of linker scripts
 
 
 class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
@@ -150,7 +153,7 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename=_TABLES):
     """A board's TOML file; what has no default has to be there."""
 
     name: Annotated[str, _NAME]
-    cpu: str  # GCC's -mcpu
+    cpu: Annotated[str, _CPU]  # GCC's -mcpu
     accelerators: Annotated[tuple[str, ...], Meta(min_length=1)]
     memories: Annotated[tuple[BoardMemory, ...], Meta(min_length=1)]
     npu: NpuPlace = NpuPlace(0, 0)  # without it, [uart] and [firmware] a board is there to fit and to time
@@ -166,7 +169,7 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename=_TABLES):
     timing_adapters: tuple[TimingAdapter, ...] = ()  # of an FVP or FPGA
     aliases: tuple[str, ...] = ()  # product names: of the chip, of kits that carry it
     beside: tuple[str, ...] = ()  # boards that describe the other NPUs of this chip, as each of these sees its memories
-    description: str = ""
+    description: Annotated[str, _COMMENT] = ""
     state: str = "described"  # "emulated": run on emulators here; "described": never run; or a user's own word
     qemu: QemuData | None = None
     fvp: FvpData | None = None

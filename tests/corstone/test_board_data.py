@@ -133,6 +133,18 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
         (r"irq = 56", "irq = " + "9" * 5000, r"mine\.toml is not TOML"),
         (r"irq = 56", "irq = " + "[" * 5000 + "]" * 5000, r"mine\.toml is not TOML"),
         (r"irq = 56", "irq = 0x" + "9" * 5000, r"mine\.toml has a number of more than 64 bits"),
+        (r'name = "corstone-300-u55"', r'name = "mine\\n"', r"name is 'mine\\n': expected `str` matching regex"),
+        (r'name = "ISRAM"', r'name = "ISRAM\\n"', r"name is 'ISRAM\\n': expected `str` matching regex"),
+        (
+            r'cpu = "cortex-m55"',
+            "cpu = 'm55\") execute_process(COMMAND id) #'",
+            r"cpu is 'm55\"\) exec.*matching regex",
+        ),
+        (
+            r'description = ".*"',
+            'description = "*/ x /*"',
+            r"description is '\*/ x /\*': expected `str` matching regex",
+        ),
         (r"irq = 56", "irq = -1", r"npu\.irq is -1: expected `int` >= 0"),
         (
             r"size_bytes = 0x80000",

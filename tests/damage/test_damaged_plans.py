@@ -58,6 +58,7 @@ def slot(**values: object) -> Callable[[Any], None]:
             lambda d: d.update(status="best"),
             "status is 'best': invalid enum value 'best'; give one of 'feasible', 'opt",
         ),
+        (slot(dtype="int8\n"), r"the text 'int8\\n' has characters that a terminal obeys or hides"),
         (slot(dtype="object"), r"inputs\[0\].dtype is 'object': expected `str` matching"),
         (slot(shape=[1, 10**9, 5]), r"has 256 bytes, int8\[1, 1000000000, 5\] needs 5000000000"),
         (slot(shape=[1, -1]), r"inputs\[0\].shape\[1\] is -1: expected `int` >= 0"),
