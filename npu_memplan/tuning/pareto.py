@@ -38,8 +38,8 @@ class ParetoPoint:
     most_milliseconds: float  # under the slowest model of shared memories
     backend: str
     bound_cycles: int  # of the NPU's operations, in this memory
-    host_cycles: int  # of the CPU's calls, of the NPU's clock; part of `cycles`
     flags: str  # of `npu-memplan compile`; empty: Vela's own placement of its own stream
+    host_cycles: int = 0  # of the CPU's calls, of the NPU's clock; part of `cycles`
 
     @property
     def over_port(self) -> float | None:
@@ -93,7 +93,7 @@ def explore(
             host = rank.host_cycles(made)
             most, cycles = max(cycles, *made.vela_stream_cycles) + host, cycles + host
             times = 1000 * cycles / clock, 1000 * most / clock
-            vela.append(ParetoPoint(used, used, cycles, *times, f"Vela, {optimise}", 0, host, ""))
+            vela.append(ParetoPoint(used, used, cycles, *times, f"Vela, {optimise}", 0, "", host))
     shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()
     sizes = sorted(limits) or sorted(shares | {point.bytes for point in vela})
     if not sizes:
@@ -131,8 +131,8 @@ def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap)
     cycles, most = rank(planned)[0], max(Ranking(one)(planned)[0] for one in maps)
     times = 1000 * cycles / memory_map.clock_hz, 1000 * most / memory_map.clock_hz
     flags = " ".join(loaded.request.options.to_cli_args())
-    bounds = port_bound(planned, memory_map), rank.host_cycles(loaded)
-    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, *bounds, flags)
+    bound, host = port_bound(planned, memory_map), rank.host_cycles(loaded)
+    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, bound, flags, host)
 
 
 def _undominated_points(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:
