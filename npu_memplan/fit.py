@@ -4,8 +4,8 @@ boards.
 Invariant: every trial is a compile like any other, so its plan is verified; what is written is the first row of the
 table, and the order of rows is the one that `PRICE` states. A board's row has flags that give its figures again; a
 figure is the board file's or an estimate that says so, and what is not known is a dash. What has no room as requested
-is tried again with `--objective bytes`, then with Vela's `--optimise Size`; plans of the fewest bytes are made once for
-all boards of the same NPU, memory mode and speeds.
+is tried again with `--objective bytes`, then with `--npu-compiler vela,Size`; plans of the fewest bytes are made once
+for all boards of the same NPU, memory mode and speeds.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _try_board(name: str, options: CompileOptions, compiled: Callable[[CompileOp
     if requested.objective != "bytes":
         ways.append((replace(requested, objective="bytes"), "--objective bytes"))
     if options.npu_compiler == "vela" and options.optimise != _SMALLER:
-        ways.append((replace(requested, objective="bytes", optimise=_SMALLER), f"--optimise {_SMALLER}"))
+        ways.append((replace(requested, objective="bytes", optimise=_SMALLER), f"--npu-compiler vela,{_SMALLER}"))
     for wanted, changed in ways:
         try:
             wanted = wanted.resolve_defaults()
@@ -205,9 +205,9 @@ HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "ms", "CPU")
 NOTE = (
     "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
     "constants (flash). A row is what compile --board BOARD makes, with the flag that the column fits names instead of "
-    "yes (bytes: --objective bytes, Size: --optimise Size). Milliseconds of an inference are estimated from the board "
-    "file's figures; CPU is its share (?: its clock is not known). The user's own program is not in the bytes. "
-    "Of the boards, Corstone-300 alone was run by us, on emulators."
+    "yes (bytes: --objective bytes, Size: --npu-compiler vela,Size). Milliseconds of an inference are estimated from "
+    "the board file's figures; CPU is its share (?: its clock is not known). The user's own program is not in the "
+    "bytes. Of the boards, Corstone-300 alone was run by us, on emulators."
 )
 
 
@@ -222,7 +222,7 @@ def fit_cells(row: BoardRow) -> tuple[str, ...]:
     host = "?" if row.host_operations else "-"
     if row.host_milliseconds and row.milliseconds:
         host = f"{100 * row.host_milliseconds / row.milliseconds:.0f} %"
-    fits = "no" if not row.fits else row.changed.rpartition(" ")[2] or "yes"
+    fits = "no" if not row.fits else row.changed.replace(",", " ").rpartition(" ")[2] or "yes"
     return (row.board, fits, npu, *sizes, time, host)
 
 

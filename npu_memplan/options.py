@@ -113,16 +113,22 @@ def _read_number(words: Sequence[str]) -> float:
 
 TEXT = Words(lambda words: words[-1], lambda value: (str(value),))
 NUMBER = Words(_read_number, lambda value: (str(value),))
-SIZE = Words(lambda words: parse_size(words[-1]), lambda value: (str(value),))
 POOLS = Words(_read_pools, _write_sizes, repeats=True)
 SIZES = Words(_read_sizes, _write_sizes, repeats=True)
 SWITCH = Words(bool, lambda _: ())
+_ARENA = "arena="
 _KERNELS = f"{CMSIS_NN}="
 _ROWS = "rows="
 ON_HOST = Words(lambda words: tuple(word.upper() for word in words), lambda names: (",".join(names),), lists=True)
 IN_PYTHON = Words(tuple, ON_HOST.write, lists=True, owns=lambda word: word.endswith(".py"))
 EXTERNAL = Words(_read_external, _write_external, lists=True, owns=lambda w: "=" in w and not w.startswith(_KERNELS))
 KERNELS = Words(TEXT.read, TEXT.write, owns=lambda word: word.startswith(_KERNELS))
+COMPILER = Words(TEXT.read, TEXT.write, lists=True)
+VELAS_MODE = Words(TEXT.read, TEXT.write, lists=True, owns=lambda word: word in ("Performance", "Size"))
+VELAS_ARENA = Words(
+    lambda words: parse_size(words[-1].removeprefix(_ARENA)), lambda size: (f"{_ARENA}{size}",), lists=True,
+    owns=lambda word: word.startswith(_ARENA),
+)  # fmt: skip
 ROWS = Words(
     lambda words: words[-1].removeprefix(_ROWS), lambda name: (_ROWS + name,), owns=lambda word: word.startswith(_ROWS)
 )
@@ -200,17 +206,18 @@ class CompileOptions:
         True, "--resident", MEMORY, "inputs: their bytes stay, too, after they were read.",
         words=KEPT_INPUTS, metavar="inputs", rare=True,
     )  # fmt: skip
-    arena_cache_size_bytes: int | None = option(
-        None, "--arena-cache-size", MEMORY, "Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.", words=SIZE,
-        metavar="SIZE", rare=True,
-    )  # fmt: skip
     npu_compiler: str = option(
         AUTO, "--npu-compiler", WORK, "Who makes the NPU's operations: Vela's stream, lifted; native lowering; auto: "
-        "the better of both; with --stripes native lowering.", choices=("vela", "tvm", AUTO), rare=True,
+        "the better of both; with --stripes native lowering.", words=COMPILER, choices=("vela", "tvm", AUTO), rare=True,
     )  # fmt: skip
     optimise: str = option(
-        "Performance", "--optimise", WORK, "Vela's meaning.", choices=("Performance", "Size"), rare=True
-    )
+        "Performance", "--npu-compiler", WORK, "Size: Vela's program with --optimise Size.", words=VELAS_MODE,
+        choices=("Performance", "Size"), metavar="Size", rare=True,
+    )  # fmt: skip
+    arena_cache_size_bytes: int | None = option(
+        None, "--npu-compiler", WORK, "arena=SIZE: the bytes that Vela aims at.", words=VELAS_ARENA,
+        metavar="arena=SIZE", rare=True,
+    )  # fmt: skip
     host_ops: tuple[str, ...] = option(
         (), "--host-ops", WORK, "What the CPU runs. OP: an operator to keep on it.", words=ON_HOST,
         metavar="OP",
@@ -364,7 +371,14 @@ class CompileOptions:
             value = getattr(self, name)
             if value in ("", getattr(usual, name)) or (name, value) == ("npu_compiler", AUTO):
                 continue
-            options += [(form.flag,)] if form.words is SWITCH else [(form.flag, w) for w in form.words.write(value)]
+            if form.words is SWITCH:
+                options.append((form.flag,))
+                continue
+            words = list(form.words.write(value))
+            if form.words.lists:
+                before = options.pop()[1:] if options and options[-1][0] == form.flag else ()
+                words = [",".join((*before, *words))]
+            options += [(form.flag, word) for word in words]
         return tuple(options)
 
     def python_values(self) -> tuple[tuple[str, Any], ...]:
@@ -380,7 +394,7 @@ class CompileOptions:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler == "vela"):
             raise OptionError(
                 "--stripes cuts the NPU operations of native lowering: leave out --npu-compiler vela, and "
-                "name an --accelerator (Vela cuts its own with --optimise Size)"
+                "name an --accelerator (Vela cuts its own: --npu-compiler vela,Size)"
             )
         if self.stripes and not self.overlaps:
             raise OptionError(
@@ -519,6 +533,8 @@ REMOVED = {
     "--target": "C is what is generated",
     "--seed": "the same input always gives the same plan; plan --seed searches in another order",
     "--all-boards": "give --board all",
+    "--optimise": "give --npu-compiler vela,Size",
+    "--arena-cache-size": "give --npu-compiler vela,arena=SIZE, or a hard size with --pool",
     "--launch": "give --emit arm-core-driver",
     "--one-arena": "give --emit one-arena",
     "--data": "give the .ptd file behind the .pte",

@@ -60,9 +60,9 @@ def test_every_option_is_described_in_one_line() -> None:
     assert shlex.join(EVERYTHING.to_cli_args()) == (
         "--accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --memory-mode Dedicated_Sram_256KB "
         "--vela-ini my.ini --board corstone-300-u65 --pool sram=98304 --pool dram=1048576 --constant-pool flash=524288 "
-        "--constant-pool rest --resident 65536 --resident inputs --arena-cache-size 65536 --npu-compiler tvm "
-        "--optimise Size --host-ops SOFTMAX,FULLY_CONNECTED --host-ops Smooth=18 --host-ops SOFTMAX= "
-        "--host-ops mine.py,more.py --host-ops cmsis-nn=elsewhere --objective bytes --effort quick --effort 0.5 "
+        "--constant-pool rest --resident 65536 --resident inputs --npu-compiler tvm,Size,arena=65536 "
+        "--host-ops SOFTMAX,FULLY_CONNECTED,Smooth=18,SOFTMAX=,mine.py,more.py "
+        "--host-ops cmsis-nn=elsewhere --objective bytes --effort quick --effort 0.5 "
         "--max-ms 2.5 --stripes --planner hill-climb --name 'two words' --io int8 --io 'rows=image 1' "
         "--emit arm-core-driver --incbin"
     )

@@ -83,6 +83,7 @@ _COMPLETERS = {
     "--planner": command_line.planners,
     "--vela-ini": command_line.files,
     "--host-ops": command_line.files,
+    "--npu-compiler": command_line.choices(FORMS["npu_compiler"].choices),
     "--effort": command_line.choices(FORMS["effort"].choices),
     "--io": command_line.choices(FORMS["io"].choices),
 }

@@ -55,7 +55,7 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
         shell_complete=command_line.boards,
         help="Their memories, with their own accelerators or those of --accelerator; may be repeated.")  # fmt: skip
 @_cases("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
-        "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
+        "in --option '--npu-compiler vela,Size' --option ''; repeat for more targets.")  # fmt: skip
 @_cases("--run", "runner", type=RunnerName("local", "qemu", "unicorn"), help="Run each artifact there and "
         "compare it with its reference.")  # fmt: skip
 @_cases("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")

@@ -186,8 +186,8 @@ def test_every_planner_runs_right(cli, tmp_path: Path, planner: str) -> None:
     [
         ("--memory-mode", "Sram_Only"),
         ("--accelerator", "ethos-u65-512"),
-        ("--accelerator", "ethos-u65-256", "--pool", "sram=4KiB", "--arena-cache-size", "4KiB"),
-        ("--accelerator", "ethos-u55-32", "--optimise", "Size"),
+        ("--accelerator", "ethos-u65-256", "--pool", "sram=4KiB", "--npu-compiler", "arena=4KiB"),
+        ("--accelerator", "ethos-u55-32", "--npu-compiler", "Size"),
         ("--host-ops", "SOFTMAX"),
         ("--host-ops", "FULLY_CONNECTED,SOFTMAX,ADD"),
         ("--accelerator", "none"),

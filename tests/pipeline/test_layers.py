@@ -91,7 +91,7 @@ def test_layers_csv_sums_to_the_total(cli, shared_model: Callable[[str], Path], 
 MODELS = ("kws_ref_model", "ad01_int8", "pretrainedResnet_quant", "micro_speech_quantized")  # each with all options
 OPTIONS = (
     *PRODUCERS,
-    ("--optimise", "Size"),
+    ("--npu-compiler", "Size"),
     ("--memory-mode", "Sram_Only"),
     ("--constant-pool", "flash"),
     ("--accelerator", "ethos-u55-32"),

@@ -95,7 +95,7 @@ def test_real_models_need_less_than_on_the_host_alone(
     [
         (
             ("--stripes", "--npu-compiler", "vela"),
-            "leave out --npu-compiler vela, and name an --accelerator (Vela cuts its own with --optimise Size)",
+            "leave out --npu-compiler vela, and name an --accelerator (Vela cuts its own: --npu-compiler vela,Size)",
         ),
         (("--stripes", *OURS, "--accelerator", "none"), "leave out --npu-compiler vela, and name an --accelerator"),
     ],

@@ -70,25 +70,24 @@ def sizes(o: CompileOptions) -> Made:
 def test_everything_is_tried_and_the_cheapest_that_fits_is_taken() -> None:
     result, chosen = fitted(sizes, 64)
     assert [(t.fits, t.required_bytes, t.estimated_cycles, t.flags) for t in result.trials] == [
-        (True, 60, 650, "--pool sram=64 --npu-compiler vela --optimise Size"),
-        (True, 60, 650, "--pool sram=64 --arena-cache-size 64 --npu-compiler vela --optimise Size"),
+        (True, 60, 650, "--pool sram=64 --npu-compiler vela,Size"),
+        (True, 60, 650, "--pool sram=64 --npu-compiler vela,Size,arena=64"),
         (True, 50, 700, "--pool sram=64 --npu-compiler tvm --stripes"),
         (True, 40, None, "--accelerator none --pool sram=64"),
-        (False, 70, 600, "--pool sram=64 --arena-cache-size 64 --npu-compiler vela"),
-        (False, 70, 600, "--pool sram=64 --arena-cache-size 48 --npu-compiler vela"),
+        (False, 70, 600, "--pool sram=64 --npu-compiler vela,arena=64"),
+        (False, 70, 600, "--pool sram=64 --npu-compiler vela,arena=48"),
         (False, 80, 500, "--pool sram=64 --npu-compiler tvm"),
         (False, 100, 600, "--pool sram=64 --npu-compiler vela"),
     ]
     assert chosen.optimise == "Size"
-    assert result.flags == "--pool sram=64 --npu-compiler vela --optimise Size"
+    assert result.flags == "--pool sram=64 --npu-compiler vela,Size"
     assert result.to_text().splitlines()[:6] == [
         "  bytes   KiB  fits  cycles  host calls  inexact  flags (of sram 64)",
-        "     60  0.06  yes      650           0        0  --pool sram=64 --npu-compiler vela --optimise Size",
-        "     60  0.06  yes      650           0        0  --pool sram=64 --arena-cache-size 64 "
-        "--npu-compiler vela --optimise Size",
+        "     60  0.06  yes      650           0        0  --pool sram=64 --npu-compiler vela,Size",
+        "     60  0.06  yes      650           0        0  --pool sram=64 --npu-compiler vela,Size,arena=64",
         "     50  0.05  yes      700           0        0  --pool sram=64 --npu-compiler tvm --stripes",
         "     40  0.04  yes        -           9        0  --accelerator none --pool sram=64",
-        "     70  0.07  no       600           0        0  --pool sram=64 --arena-cache-size 64 --npu-compiler vela",
+        "     70  0.07  no       600           0        0  --pool sram=64 --npu-compiler vela,arena=64",
     ]
 
 
@@ -142,7 +141,7 @@ def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
 
     result, chosen = fitted(made, 64, U65)
     assert chosen.memory_mode == "Dedicated_Sram"
-    own = "--accelerator ethos-u65-256 --pool sram=64 --arena-cache-size 64 --npu-compiler vela"
+    own = "--accelerator ethos-u65-256 --pool sram=64 --npu-compiler vela,arena=64"
     assert result.flags == own  # that mode is its own
     assert len({t.flags for t in result.trials}) == len(result.trials)  # nothing twice
     assert not any("Dedicated" in t.options.memory_mode for t in fitted(sizes, 64)[0].trials)
@@ -240,9 +239,9 @@ def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
     named = [knob.flag_text(small.target, budget) for knob in able]
     assert named == [
         "--planner optimal",
-        "--arena-cache-size 12288",
-        "--arena-cache-size 9216",
-        "--optimise Size",
+        "--npu-compiler vela,arena=12288",
+        "--npu-compiler vela,arena=9216",
+        "--npu-compiler vela,Size",
         "--npu-compiler tvm",
         "--npu-compiler tvm --stripes",
         "--accelerator none",

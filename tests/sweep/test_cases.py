@@ -113,12 +113,12 @@ def test_a_target_is_named_by_what_is_not_usual() -> None:
 
 
 def test_targets_are_command_lines_of_compile() -> None:
-    found = targets("u55-128,none", "", ["", "--optimise Size --resident inputs"])
+    found = targets("u55-128,none", "", ["", "--npu-compiler Size --resident inputs"])
     assert [target_name(options) for options in found] == [
         "ethos-u55-128",
-        "ethos-u55-128 --resident inputs --optimise Size",
+        "ethos-u55-128 --resident inputs --npu-compiler Size",
         "none",
-        "none --resident inputs --optimise Size",
+        "none --resident inputs --npu-compiler Size",
     ]
     assert len(targets("all", "", [])) >= 6
     assert targets("", "", []) == [CompileOptions()]
@@ -144,7 +144,7 @@ def test_boards_are_those_of_compile() -> None:
     ("words", "said"),
     [
         ("--nonsense", "--nonsense' are no options of compile: No such option"),
-        ("--optimise Speed", "are no options of compile: Invalid value for '--optimise'"),
+        ("--objective speed", "are no options of compile: Invalid value for '--objective'"),
         ("-o elsewhere", "is no option of a target: leave out the model, -o, --fit"),
         ("--fit 64KiB", "is no option of a target: leave out the model, -o, --fit"),
         ("--help", "npu-memplan compile --help lists them"),

@@ -27,7 +27,8 @@ def call(*words: object) -> Result:
 
 
 TARGETS = (
-    "--accelerator ethos-u55-128 --objective bytes --effort quick", "--optimise Size --objective bytes --effort quick",
+    "--accelerator ethos-u55-128 --objective bytes --effort quick",
+    "--npu-compiler Size --objective bytes --effort quick",
     "--pool sram=3000",
     "--accelerator none --stripes",
 )  # fmt: skip

@@ -19,7 +19,7 @@ from tests.support.random_networks.branching import branching
 from tests.support.real_data import real_model
 
 ONE_BACKEND = (
-    "--objective bytes --effort quick", "--objective bytes --npu-compiler vela --optimise Size", "--stripes",
+    "--objective bytes --effort quick", "--objective bytes --npu-compiler vela,Size", "--stripes",
     "--objective bytes --npu-compiler tvm", "--objective bytes --stripes", "--accelerator none",
 )  # fmt: skip
 QUICK = "--effort quick"  # the candidates for the fewest bytes are those of every effort
