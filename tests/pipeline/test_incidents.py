@@ -40,7 +40,7 @@ def broken_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     def ours(*_: object) -> Any:
         raise KeyError("no such view")
 
-    monkeypatch.setattr(selection, "_ours", ours)
+    monkeypatch.setattr(selection, "_plan_native", ours)
 
 
 def test_a_plan_that_violates_a_constraint_is_reported_and_recorded(
