@@ -10,6 +10,7 @@ choose stripes of one program needs no TVM, which only those of a whole model im
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -330,6 +331,12 @@ class _Form:
         self._least: dict[_Constants, int] = {}
         self._fronts: list[dict[Any, tuple[CascadeChoice, ...]]] = []  # near, by rows alone and by channels
 
+    def with_pools(self, extracted: Extracted) -> _Form:
+        """The same where `extracted`, of the same module, has pools of other sizes; what is known is known to both."""
+        other = copy(self)
+        other.extracted, other._fronts = extracted, []
+        return other
+
     def among(self, constants: _Constants) -> dict[Any, CascadeSpace]:
         """Groups of each function."""
         if constants not in self._among:
@@ -376,44 +383,58 @@ class _Form:
         return _Cut(self.extracted, near, self._cutters, chosen, limit_bytes)
 
 
-def in_stripes(forms: Sequence[Extracted], memory_map: MemoryMap, budget: SearchBudget) -> Iterator[Extracted]:
-    """The model in stripes: at first those that are estimated to leave most to copies of constants. Then, by rows alone
-    and by channels, for each share of the pool the form that is better in it, whose constants are copied into what
-    stripes leave; then for larger shares, whose constants are read where they are but for those that groups keep, or
-    are read once.
-    """
-    from .weight_prefetch import fast_pool
+class CascadeCache:
+    """Forms of one model in some memories, and what is known of their stripes, for pools of all sizes."""
 
-    fast = fast_pool(forms[0].problem.pools, memory_map)
-    size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
-    if size is None or not forms[0].loaded.request.options.overlaps:
-        return
-    slices: dict[bytes, Slices] = {}
-    known = [_Form(extracted, memory_map, slices) for extracted in forms]
-    seen: list[object] = []
+    def __init__(self, memory_map: MemoryMap) -> None:
+        self._memory_map = memory_map
+        self._slices: dict[bytes, Slices] = {}
+        self._forms: dict[int, _Form] = {}  # by the identity of their modules, which they keep
 
-    def new(cut: _Cut) -> bool:
-        """Whether it is in stripes, and none before was the same."""
-        groups = [(str(v), c.groups) for v, c in cut.chosen.items()]
-        if not any(made for _, made in groups) or (cut.extracted, groups) in seen:
-            return False
-        seen.append((cut.extracted, groups))
-        return True
+    def _form(self, extracted: Extracted) -> _Form:
+        """The form `extracted`, in pools of its sizes."""
+        key = id(extracted.loaded.module)
+        if key not in self._forms:
+            self._forms[key] = _Form(extracted, self._memory_map, self._slices)
+        return self._forms[key].with_pools(extracted)
 
-    beside = _beside_copies(known, size)
-    if new(beside):
-        yield beside.build()
-    for constants, shares in (
-        (_Constants.NEAR, budget.shares),
-        (_Constants.FAR, budget.in_place_shares),
-        (_Constants.ONCE, budget.read_once_shares),
-    ):
-        limits = [int(size * share) for share in shares]
-        ordered = sorted(known, key=lambda form: form.least_cycles(constants))
-        for index in range(len(limits)):
-            for best in _better(ordered, constants, limits[index:]):
-                if new(best):
-                    yield best.build()
+    def cut_forms(self, forms: Sequence[Extracted], budget: SearchBudget) -> Iterator[Extracted]:
+        """The model in stripes: at first those that are estimated to leave most to copies of constants. Then, by rows
+        alone and by channels, for each share of the pool the form that is better in it, whose constants are copied into
+        what stripes leave; then for larger shares, whose constants are read where they are but for those that groups
+        keep, or are read once.
+        """
+        from .weight_prefetch import fast_pool
+
+        fast = fast_pool(forms[0].problem.pools, self._memory_map)
+        size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
+        if size is None or not forms[0].loaded.request.options.overlaps:
+            return
+        known = list(map(self._form, forms))
+        seen: list[object] = []
+
+        def new(cut: _Cut) -> bool:
+            """Whether it is in stripes, and none before was the same."""
+            groups = [(str(v), c.groups) for v, c in cut.chosen.items()]
+            if not any(made for _, made in groups) or (cut.extracted, groups) in seen:
+                return False
+            seen.append((cut.extracted, groups))
+            return True
+
+        beside = _beside_copies(known, size)
+        if new(beside):
+            yield beside.build()
+        for constants, shares in (
+            (_Constants.NEAR, budget.shares),
+            (_Constants.FAR, budget.in_place_shares),
+            (_Constants.ONCE, budget.read_once_shares),
+        ):
+            limits = [int(size * share) for share in shares]
+            ordered = sorted(known, key=lambda form: form.least_cycles(constants))
+            for index in range(len(limits)):
+                for best in _better(ordered, constants, limits[index:]):
+                    if new(best):
+                        yield best.build()
 
 
 def _beside_copies(forms: Sequence[_Form], limit_bytes: int) -> _Cut:

@@ -22,10 +22,10 @@ from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..planners import PlanningError
 from ..request import Loaded
-from ..stages import Extracted, Planned, extract_problem
+from ..stages import Extracted, Planned
 from .candidate import ProgramCandidate, cycles_by_model
-from .ranking import ENDLESS, ModelCache, Ranking, beside_vela, npu_calls, port_bound, without_limits
-from .selection import select_fastest
+from .ranking import ENDLESS, ModelCache, Ranking, beside_vela, endless_pools, npu_calls, port_bound, without_limits
+from .selection import COMPILERS, OURS, VELA, select_fastest
 from .smallest import smallest
 from .weight_prefetch import is_ended
 
@@ -49,15 +49,17 @@ class LimitSearch:
         self.options, self.memory_map = options, memory_map
         self.pool = options.planned_pools()[-1].name
         self.error: RefusalError | None = None  # of the last limit at which nothing could be made
-        self._models = ModelCache(load, {**options.pools, self.pool: ENDLESS})
+        self._models = ModelCache(load, endless_pools(options) | {self.pool: ENDLESS})
         self.lower = self._models.lower
         self._won: list[Winner] = []
 
-    def fastest_within(self, limit_bytes: int) -> Winner | None:
-        """The fastest in so many bytes; None where nothing fits, or no program can be made."""
+    def fastest_within(self, limit_bytes: int, enough: float = 0) -> Winner | None:
+        """The fastest in so many bytes, or one that takes at most `enough` cycles; None where nothing fits, or no
+        program can be made.
+        """
         requested = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
-            best = self._best(requested)
+            best = self._best(requested, enough)
         except RefusalError as error:
             self.error = error
         else:
@@ -72,20 +74,28 @@ class LimitSearch:
         if not self.options.has_rivals:
             return None
         try:
-            found = smallest(replace(self.options, objective="bytes", max_ms=None), self._models, extract_problem)
+            found = smallest(replace(self.options, objective="bytes", max_ms=None), self._models)
         except RefusalError as error:
             self.error = error
             return None
-        return self.fastest_within(self._winner(0, found).size_bytes)
+        won = self._winner(0, found)
+        won = replace(won, limit_bytes=won.size_bytes, planned=self._resize_pool(found, won.size_bytes))
+        self._won.append(won)
+        return won
 
-    def _best(self, requested: CompileOptions) -> Planned:
+    def _resize_pool(self, planned: Planned, limit_bytes: int) -> Planned:
+        """`planned` as what was found at a limit."""
+        sized = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
+        return without_limits(planned, sized, {pool.name: pool.size_bytes for pool in sized.planned_pools()})
+
+    def _best(self, requested: CompileOptions, enough: float) -> Planned:
         """The program that a compile of the same options selects."""
         try:
-            best = select_fastest(requested, self.memory_map, self.lower)
+            best = select_fastest(requested, self.memory_map, self._models, enough=enough)
         except PlanningError:
             if not requested.has_rivals:
                 raise
-            return smallest(requested, self._models, extract_problem)
+            return smallest(requested, self._models)
         verify.check_own(best.extracted.problem, best.plan)
         return beside_vela(best, self._models) if requested.has_rivals else best
 
@@ -115,11 +125,11 @@ def fast_enough(
     most = int(options.max_ms * memory_map.clock_hz / 1000)
     limits = LimitSearch(options, memory_map, load)
     given = options.pools.get(limits.pool)
-    first = limits.fastest_within(ENDLESS if given is None else given)
+    first = limits.fastest_within(ENDLESS if given is None else given, most)
     if first is None:
         raise limits.error or SpeedError(f"{name}: no program")
     if given is None:  # with a size, weights are cut to fit it
-        first = limits.fastest_within(first.size_bytes) or first
+        first = limits.fastest_within(first.size_bytes, most) or first
     if first.cycles > most:
         raise SpeedError(_too_slow(first, limits, name))
     least = limits.least()
@@ -132,7 +142,7 @@ def fast_enough(
         limit = (slow + found.size_bytes) // 2 // _ALIGNMENT * _ALIGNMENT
         if found.size_bytes - limit <= found.size_bytes // _CLOSE:
             break
-        tried = limits.fastest_within(limit)
+        tried = limits.fastest_within(limit, most)
         if tried is None or tried.cycles > most:
             slow = limit
         else:
@@ -183,8 +193,8 @@ def tune_within_vela(
     """
     sizes = {pool.name: pool.size_bytes for pool in options.planned_pools()}
     free = [name for name, size in sizes.items() if size is None]
-    models = ModelCache(load, {**options.pools, **dict.fromkeys(free, ENDLESS)})
-    theirs = _velas_bytes(models, options, free, extract)
+    models = ModelCache(load, endless_pools(options), extract)
+    theirs = _velas_bytes(models, options, free)
     limits = {name: theirs[name] for name in free if theirs.get(name)}
     if not limits:
         return None
@@ -194,7 +204,7 @@ def tune_within_vela(
         """The program with pools of these sizes; None where nothing fits, or nothing runs on the NPU."""
         sized = replace(options, pools={**options.pools, **pools})
         try:
-            best = select_fastest(sized, memory_map, models.lower, slack, extract, always_stripes=False)
+            best = select_fastest(sized, memory_map, models, slack, always_stripes=False)
         except PlanningError:
             return None
         if not any(npu_calls(best.extracted.program)):
@@ -211,21 +221,19 @@ def tune_within_vela(
     return beside_vela(replace(best, extracted=replace(best.extracted, loaded=loaded)), models)
 
 
-def _velas_bytes(
-    models: ModelCache, options: CompileOptions, free: Collection[str], extract: Callable[[Loaded], Extracted]
-) -> Mapping[str, int]:
+def _velas_bytes(models: ModelCache, options: CompileOptions, free: Collection[str]) -> Mapping[str, int]:
     """Bytes by pool of Vela's arena, or of a plan; nothing where that takes none of the pools `free`, which have no
     size of their own.
     """
-    for compiler in ("vela", "tvm"):
+    for backend in (VELA, OURS):
         try:
-            loaded = models.lower(replace(options, npu_compiler=compiler))
+            loaded = models.lower(wanted := replace(options, npu_compiler=COMPILERS[backend]))
         except RefusalError:
             continue
         if any(loaded.vela_arena_bytes.get(name) for name in free):
             return loaded.vela_arena_bytes
         try:
-            plan = planners.plan(extract(loaded).problem, node_budget=_NODES)
+            plan = planners.plan(models.extract(wanted, backend).problem, node_budget=_NODES)
         except PlanningError:
             continue
         return {usage.pool: usage.used_bytes for usage in plan.usage}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import verify
 from ..errors import RefusalError
@@ -27,7 +27,7 @@ from ..host_time import HostWork, calls_work
 from ..options import CompileOptions
 from ..problem import Plan, Problem
 from ..request import Loaded
-from ..stages import Planned
+from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def stream_cycles(
     return timeline(stream_of(program, places.__getitem__), program.accelerator, memory_map, known).total
 
 
+T = TypeVar("T")
 Rank = tuple[int, int]  # cycles, bytes
 Streams = tuple[tuple[PlacedCall, Sequence[Command]], ...]
 
@@ -190,16 +191,31 @@ def port_bound(planned: Planned, memory_map: MemoryMap) -> int:
 ENDLESS = 1 << 40  # bytes of a pool whose size does not matter
 
 
-class ModelCache:
-    """`load` reads and lowers the model for some options; here for pools of the sizes `pools`, and once each."""
+def endless_pools(options: CompileOptions) -> dict[str, int]:
+    """The sizes of pools in `options`, with one that does not matter for pools that have none."""
+    free = (pool.name for pool in options.planned_pools() if pool.size_bytes is None)
+    return {**options.pools, **dict.fromkeys(free, ENDLESS)}
 
-    def __init__(self, load: Callable[[CompileOptions], Loaded], pools: Mapping[str, int]) -> None:
-        self._load, self._pools = load, pools
-        self._known: dict[tuple[object, ...], Loaded | RefusalError] = {}
+
+class ModelCache:
+    """`load` reads and lowers the model for some options, `extract` states its planning problem; here for pools of the
+    sizes `pools`, and once each. What searches in pools of several sizes have in common is kept as well.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[CompileOptions], Loaded],
+        pools: Mapping[str, int],
+        extract: Callable[[Loaded], Extracted] = extract_problem,
+    ) -> None:
+        self._load, self._pools, self._extract = load, pools, extract
+        self._known: dict[object, Loaded | RefusalError] = {}
+        self._extracted: dict[object, Extracted] = {}
+        self._kept: dict[object, Any] = {}
 
     def lower(self, wanted: CompileOptions) -> Loaded:
         """The model for `wanted`; raises the same error again where it was refused before."""
-        key = wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
+        key = _reading(wanted)
         if key not in self._known:
             try:
                 self._known[key] = self._load(replace(wanted, pools=self._pools))
@@ -209,6 +225,42 @@ class ModelCache:
         if isinstance(known, RefusalError):
             raise known
         return replace(known, request=known.request.with_options(wanted))
+
+    def extract(self, wanted: CompileOptions, backend: str, *changes: Callable[[Extracted], Extracted]) -> Extracted:
+        """The problem of the model for `wanted`, by `backend`, after `changes`, each of which is made once."""
+        key = (_reading(wanted), backend, changes)
+        if key not in self._extracted:
+            if changes:
+                made = changes[-1](self.extract(wanted, backend, *changes[:-1]))
+            else:
+                made = self._extract(replace(self.lower(wanted), backend=backend))
+            self._extracted[key] = made
+        return resize_pools(self._extracted[key], wanted)
+
+    def ranking(self, memory_map: MemoryMap) -> Ranking:
+        """A ranking that knows what kernels of programs before need."""
+        return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict))
+
+    def keep(self, key: object, make: Callable[[], T]) -> T:
+        """What `make` gives, once for each key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        known: T = self._kept[key]
+        return known
+
+
+def _reading(wanted: CompileOptions) -> object:
+    """What another reading or lowering follows from."""
+    return wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
+
+
+def resize_pools(extracted: Extracted, options: CompileOptions) -> Extracted:
+    """`extracted` for `options` that differ from its own in the sizes of pools."""
+    loaded = extracted.loaded
+    loaded = replace(loaded, request=loaded.request.with_options(options))
+    sizes = {pool.name: pool.size_bytes for pool in loaded.request.pools}
+    pools = tuple(replace(p, size_bytes=sizes.get(p.name, p.size_bytes)) for p in extracted.problem.pools)
+    return replace(extracted, loaded=loaded, problem=replace(extracted.problem, pools=pools))
 
 
 def without_limits(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import gt
 
 from .. import planners, verify
@@ -23,8 +24,7 @@ from ..planners import PlanningError, prefetch
 from ..planners.bounds import with_bounds
 from ..problem import BufferKind, Placement, Plan, PlanStatus, Problem
 from ..process.incidents import Attempts
-from ..request import Loaded
-from ..stages import Extracted, Planned, extract_problem
+from ..stages import Extracted, Planned
 from .candidate import (
     BUDGETS,
     PrefetchCandidate,
@@ -36,8 +36,8 @@ from .candidate import (
     npu_programs,
     rebuild_problem,
 )
-from .cascades import STRIPES, in_stripes
-from .ranking import Ranking, npu_calls, port_bound
+from .cascades import STRIPES, CascadeCache
+from .ranking import ModelCache, Ranking, npu_calls, port_bound
 from .weight_prefetch import (
     SearchResult,
     fast_pool,
@@ -103,52 +103,63 @@ _NODES = 20_000  # of a plan of native lowering: there are some to compare
 def select_fastest(
     options: CompileOptions,
     memory_map: MemoryMap,
-    load: Callable[[CompileOptions], Loaded],
+    models: ModelCache,
     slack: float = 1.0,
-    extract: Callable[[Loaded], Extracted] = extract_problem,
     always_stripes: bool = True,
-    budget: SearchBudget | None = None,
+    enough: float = 0,
 ) -> Planned:
-    """The best program of the backends requested, in pools of the sizes given; `load` reads and lowers the model,
-    `extract` states its planning problem. `slack`: of programs within so many times the fewest cycles, the one with
-    the fewest bytes. `always_stripes`: native lowering is made in stripes at every `--effort`. `budget`: that of
-    `--effort`, if none is given.
+    """The best program of the backends requested, in pools of the sizes given. `slack`: of programs within so many
+    times the fewest cycles, the one with the fewest bytes. `always_stripes`: native lowering is made in stripes at
+    every `--effort`. What is slower than Vela's stream, whether that fits or not, is searched further where it takes
+    more than `enough` cycles.
 
     Raises what the first backend raises where none can be planned.
     """
-    nominal, attempts, budget = Ranking(memory_map), Attempts(), budget or BUDGETS[options.effort]
-    rank = nominal.with_assumptions(SEARCHED)
+    nominal, budget = models.ranking(memory_map), BUDGETS[options.effort]
+    search = partial(_search, options, nominal, models, slack, always_stripes)
+    found, theirs = search(budget)
+    while theirs and found.ratio > 1 and found.cycles[0] > enough and (more := further_budget(budget)) is not None:
+        budget = more
+        found = min(search(budget)[0], found, key=lambda one: one.ratio)
+    return _make_explained(found, nominal.with_assumptions(SEARCHED), options, bool(theirs))
+
+
+def _search(
+    options: CompileOptions,
+    nominal: Ranking,
+    models: ModelCache,
+    slack: float,
+    always_stripes: bool,
+    budget: SearchBudget,
+) -> tuple[SearchResult, Sequence[int]]:
+    """What `select_fastest` finds within one budget, and the cycles of Vela's stream in its own arena by model, nothing
+    where they cannot be compared.
+    """
+    memory_map, rank, attempts = nominal.memory_map, nominal.with_assumptions(SEARCHED), Attempts()
     lifted: list[Planned] = []
     ours: list[Planned] = []
     theirs: Sequence[int] = ()  # of Vela's stream in its own arena, whether that fits here or not
     if options.npu_compiler != "tvm":
         requested = replace(options, npu_compiler="vela", stripes=False)
         with attempts.attempt_by(VELA):
-            loaded = _with_backend(load(requested), VELA)
-            theirs = rank.vela_cycles(loaded)
-            lifted = _with_original(_plan_lifted(extract(loaded)), rank)
+            theirs = rank.vela_cycles(models.lower(requested))
+            lifted = _with_original(_plan_lifted(models.extract(requested, VELA)), rank)
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
             near = nominal(lifted[0])[0] <= _HOPE * least
             searched = search_programs(lifted, rank, budget, theirs) if near else None
             if searched is not None and searched.cycles[0] <= least:
-                return _make_explained(_finish_search(searched, slack, rank), rank, options, bool(theirs))
+                return _finish_search(searched, slack, rank), theirs
     if options.npu_compiler != "vela":
         most = (rank.untimed_calls(lifted[0].extracted.loaded), rank(lifted[0])[0]) if lifted else None
         with attempts.attempt_by(OURS):
             native = replace(options, npu_compiler="tvm", stripes=False)
-
-            def lower(wanted: CompileOptions) -> Extracted:
-                return extract(_with_backend(load(wanted), OURS))
-
-            for made in _plan_native(lower, native, rank, most, always_stripes, budget):
+            for made in _plan_native(models, native, rank, most, always_stripes, budget):
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
     attempts.settle_errors(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
     found = _finish_search(search_programs([*lifted, *ours], rank, budget, theirs), slack, rank)
-    if theirs and found.ratio > 1 and (more := further_budget(budget)) is not None:
-        return select_fastest(options, memory_map, load, slack, extract, always_stripes, more)
-    return _make_explained(found, rank, options, bool(theirs))
+    return found, theirs
 
 
 def _finish_search(found: SearchResult, slack: float, rank: Ranking) -> SearchResult:
@@ -160,11 +171,6 @@ def _for_options(planned: Planned, options: CompileOptions) -> Planned:
     loaded = planned.extracted.loaded
     loaded = replace(loaded, request=replace(loaded.request, options=options))
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))
-
-
-def _with_backend(loaded: Loaded, backend: str) -> Loaded:
-    """The same, said to be of `backend`."""
-    return replace(loaded, backend=backend)
 
 
 def _plan_lifted(extracted: Extracted) -> Planned:
@@ -192,7 +198,7 @@ def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
 
 
 def _plan_native(
-    load: Callable[[CompileOptions], Extracted],
+    models: ModelCache,
     options: CompileOptions,
     rank: Ranking,
     most: tuple[int, int] | None,
@@ -208,7 +214,7 @@ def _plan_native(
     found: list[Planned] = []
     missed: PlanningError | None = None
     nodes = _NODES if options.time_limit_s is None else None
-    for made in _lower_native(load, options, rank, most, always_stripes, budget, found):
+    for made in _lower_native(models, options, rank, most, always_stripes, budget, found):
         if found and is_ended():
             break
         try:
@@ -223,7 +229,7 @@ def _plan_native(
 
 
 def _lower_native(
-    load: Callable[[CompileOptions], Extracted],
+    models: ModelCache,
     options: CompileOptions,
     rank: Ranking,
     most: tuple[int, int] | None,
@@ -244,16 +250,17 @@ def _lower_native(
         return all(_spills(planned.extracted.problem, planned.plan, memory_map) for planned in found)
 
     for requested in (options, replace(options, objective="bytes", max_ms=None)):
-        made = load(requested)
-        if most and (rank.untimed_calls(made.loaded) > most[0] or rank.host_cycles(made.loaded) > most[1]):
+        loaded = models.extract(requested, OURS).loaded
+        if most and (rank.untimed_calls(loaded) > most[0] or rank.host_cycles(loaded) > most[1]):
             break
-        made = _reorder_programs(made, memory_map)
+        made = models.extract(requested, OURS, _reorder_programs)
         if forms and _size(forms[0]) == _size(made):
             break
         forms.append(made)
         if not found:
             yield made
-            if (other := _chain_programs(made, memory_map)) is not made:
+            other = models.extract(requested, OURS, _reorder_programs, _chain_programs)
+            if other.program is not made.program:
                 yield other
         if not all_spill():
             if not (budget.stripes or always_stripes) or not _may_gain(found[0], rank, budget):
@@ -267,7 +274,7 @@ def _lower_native(
     if always_stripes and not budget.shares and all_spill():
         budget = replace(budget, in_place_shares=_AT_ONCE)
     if budget.stripes or always_stripes:
-        yield from in_stripes(forms, memory_map, budget)
+        yield from models.keep(CascadeCache, lambda: CascadeCache(memory_map)).cut_forms(forms, budget)
 
 
 def _may_gain(planned: Planned, rank: Ranking, budget: SearchBudget) -> bool:
@@ -293,19 +300,24 @@ def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
     return any(placement.buffer in inner and placement.pool != name for placement in plan.placements)
 
 
-def _reorder_programs(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
+def _reorder_programs(extracted: Extracted) -> Extracted:
     """The same with independent operations in the order that leaves more bytes to constants."""
-    return _change_programs(extracted, lambda program: reorder_operations(program, memory_map.with_constants_near()))
+    return _change_programs(extracted, reorder_operations)
 
 
-def _chain_programs(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
+def _chain_programs(extracted: Extracted) -> Extracted:
     """The same with chains where they pay; stripes are made of what has none."""
-    return _change_programs(extracted, lambda program: chain_kernels(program, memory_map.with_constants_near()))
+    return _change_programs(extracted, chain_kernels)
 
 
-def _change_programs(extracted: Extracted, change: Callable[[NpuProgram], NpuProgram]) -> Extracted:
-    """The same with each NPU program as `change` makes it; itself where that is the same program for all."""
-    made = {v.name_hint: (p, change(p)) for v, p in npu_programs(extracted).items()}
+def _change_programs(extracted: Extracted, change: Callable[[NpuProgram, MemoryMap], NpuProgram]) -> Extracted:
+    """The same with each NPU program as `change` makes it for constants that lie near; itself where that is the same
+    program for all.
+    """
+    memory_map = extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    near = memory_map.with_constants_near()
+    made = {v.name_hint: (p, change(p, near)) for v, p in npu_programs(extracted).items()}
     changed = {name: new for name, (old, new) in made.items() if new is not old}
     return rebuild_problem(extracted, changed) if changed else extracted
 

@@ -1,13 +1,15 @@
 """The program with the fewest bytes of all that can be made: of `--objective bytes`, and where no other fits.
 
 Invariant: the program taken is verified; the error where it does not fit says what it needs. Programs of equally many
-bytes are compared by their cycles.
+bytes are compared by their cycles. What the search for the fewest cycles finds in pools of the size that it takes is
+not better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from .. import planners, verify
@@ -17,14 +19,15 @@ from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
 from ..problem import Plan, PlanStatus
 from ..process.incidents import Attempts, report_phase
-from ..request import Loaded
 from ..stages import Extracted, Planned
 from .cascades import STRIPES
-from .ranking import ModelCache, Ranking, beside_vela
-from .selection import OURS, SMALL, VELA
-from .weight_prefetch import read_in_place, search_prefetching
+from .ranking import ModelCache, Ranking, beside_vela, without_limits
+from .selection import OURS, SMALL, VELA, select_fastest
+from .weight_prefetch import is_ended, read_in_place, search_prefetching
 
 HOST = "the host alone"  # the backend
+_ROUNDS = 6  # of a search in pools that are no larger than what the one before takes
+_ALIGNMENT = 16  # bytes
 _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     (VELA, {"npu_compiler": "vela"}),
     (SMALL, {"npu_compiler": "vela", "optimise": "Size"}),
@@ -34,46 +37,75 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def smallest(options: CompileOptions, models: ModelCache, extract: Callable[[Loaded], Extracted]) -> Planned:
-    """The program with the fewest bytes for resolved `options`, of all backends; `extract` states its problem.
+def smallest(options: CompileOptions, models: ModelCache) -> Planned:
+    """The program with the fewest bytes for resolved `options`, of all backends.
 
     Raises `PlanningError` where that does not fit, and what the first backend raises where none makes a program.
     """
     report_phase("searching the fewest bytes")
-    attempts, found, missed = Attempts(), list[Planned](), list[PlanningError]()
-    for backend, extracted in _programs(options, models, extract, attempts):
+    attempts, found, missed = Attempts(), list[Planned](), list[tuple[PlanningError, Planned | None]]()
+    for backend, extracted in _programs(options, models, attempts):
         with attempts.attempt_by(backend):
             try:
                 found.append(Planned(extracted, _plan(extracted)))
             except PlanningError as error:
-                missed.append(_with_height(error, extracted))
-    if missed and not found:
-        raise min(missed, key=lambda error: error.required_bytes)
-    attempts.settle_errors(bool(found), (FormatError,), least=(FormatError,))
+                missed.append(_measure_excess(error, extracted))
     memory_map = options.memory_map()
     assert memory_map is not None
-    rank = Ranking(memory_map)
+    rank = models.ranking(memory_map)
+    if missed and not found:
+        least, beyond = min(missed, key=lambda one: one[0].required_bytes)
+        best = None if beyond is None else _shrink_program(beyond, options, models, rank)
+        if best is None or not _fits(best, options):
+            if best is None or best is beyond:
+                raise least
+            raise replace(
+                least, required_bytes=_height(best.plan, least.pool), proven=False, source="the smallest plan"
+            )
+        best = _note_backends(without_limits(best, options, _sizes(options)), [best], rank)
+        return beside_vela(best, models)
+    attempts.settle_errors(bool(found), (FormatError,), least=(FormatError,))
     ordered = sorted(found, key=lambda planned: rank(planned)[::-1])
     best = next(planned for planned in ordered if all(_may_win(planned, other) for other in ordered))
     verify.check_own(best.extracted.problem, best.plan)
-    loaded = best.extracted.loaded
-    least: dict[str, int] = {}
-    for planned in found:
-        backend = planned.extracted.loaded.backend
-        least[backend] = min(rank(planned)[1], least.get(backend, rank(planned)[1]))
-    others = ", ".join(f"{backend} {size:,}" for backend, size in least.items() if backend != loaded.backend)
-    text = f"taken: {loaded.backend}, {rank(best)[1]:,} bytes{f'; {others}' if others else ''}"
-    loaded = replace(loaded, notes=(*loaded.notes, text), request=loaded.request.with_options(options))
-    best = replace(best, extracted=replace(best.extracted, loaded=loaded))
+    if not options.for_cycles:
+        best = _shrink_program(best, options, models, rank)
+    best = _note_backends(without_limits(best, options, _sizes(options)), found, rank)
     if options.for_cycles and options.planner in prefetch.SEARCHING:  # in the room that the pools leave
         best = search_prefetching(best, rank)
         verify.check_own(best.extracted.problem, best.plan)
     return beside_vela(best, models)
 
 
-def _programs(
-    options: CompileOptions, models: ModelCache, extract: Callable[[Loaded], Extracted], attempts: Attempts
-) -> Iterator[tuple[str, Extracted]]:
+def _shrink_program(planned: Planned, options: CompileOptions, models: ModelCache, rank: Ranking) -> Planned:
+    """`planned`, or what the search for the fewest cycles finds in pools of its size, and in ever smaller ones; each
+    program in pools of some size, which it need not fill.
+    """
+    if options.planner not in prefetch.SEARCHING:
+        return planned
+    best, last = planned, next(reversed(_sizes(options)))
+
+    def select_smaller(less: int, enough: float) -> Planned | None:
+        """In pools of the sizes that the best takes, the last `less` bytes smaller; None where nothing fits."""
+        sizes = {name: _height(best.plan, name) for name in _sizes(options)}
+        if sizes[last] <= less:
+            return None
+        sized = replace(options, objective="auto", max_ms=None, pools={**sizes, last: sizes[last] - less})
+        try:
+            return select_fastest(sized, rank.memory_map, models, enough=enough)
+        except PlanningError:
+            return None if less else search_prefetching(without_limits(best, sized, _sizes(sized)), rank)
+
+    for _ in range(_ROUNDS):
+        made = None if is_ended() else select_smaller(_ALIGNMENT, inf)
+        if made is None or rank(made)[::-1] >= rank(best)[::-1]:
+            break
+        best = made
+    made = None if is_ended() else select_smaller(0, 0)
+    return best if made is None else min(made, best, key=lambda one: rank(one)[::-1])
+
+
+def _programs(options: CompileOptions, models: ModelCache, attempts: Attempts) -> Iterator[tuple[str, Extracted]]:
     """The program of each backend, and of a stream that copies constants the same without its copies."""
     for backend, changes in _WAYS:
         try:
@@ -81,7 +113,7 @@ def _programs(
         except OptionError:  # another option forbids this way
             continue
         with attempts.attempt_by(backend):
-            extracted = extract(replace(models.lower(wanted), backend=backend))
+            extracted = models.extract(wanted, backend)
             yield backend, extracted
             if backend in (VELA, SMALL) and (without := read_in_place(extracted)) is not extracted:
                 yield backend, without
@@ -92,18 +124,49 @@ def _plan(extracted: Extracted) -> Plan:
     return prefetch.plan(extracted.problem, options.planner, options.time_limit_s)
 
 
-def _with_height(error: PlanningError, extracted: Extracted) -> PlanningError:
-    """The same error with the bytes that a plan needs of the pool, which may be more than the bound that it states."""
+def _measure_excess(error: PlanningError, extracted: Extracted) -> tuple[PlanningError, Planned | None]:
+    """The same error with the bytes that a plan needs of the pool, which may be more than the bound that it states, and
+    that plan; None where another pool is too small as well.
+    """
     options = extracted.loaded.request.options
     pools = tuple(replace(p, size_bytes=None) if p.name == error.pool else p for p in extracted.problem.pools)
+    problem = replace(extracted.problem, pools=pools)
     try:
-        plan = planners.plan(replace(extracted.problem, pools=pools), options.planner, options.time_limit_s)
-    except PlanningError:  # another pool is too small as well
-        return replace(error, problem=extracted.problem)
-    height = next(usage.used_bytes for usage in plan.usage if usage.pool == error.pool)
+        plan = planners.plan(problem, options.planner, options.time_limit_s)
+    except PlanningError:
+        return replace(error, problem=extracted.problem), None
     proven = plan.status is PlanStatus.OPTIMAL
     source = "" if proven else f"a plan of {plan.planner}"
-    return replace(error, required_bytes=height, proven=proven, source=source, problem=extracted.problem)
+    needed = _height(plan, error.pool)
+    error = replace(error, required_bytes=needed, proven=proven, source=source, problem=extracted.problem)
+    return error, Planned(replace(extracted, problem=problem), plan)
+
+
+def _height(plan: Plan, pool: str) -> int:
+    return next(usage.used_bytes for usage in plan.usage if usage.pool == pool)
+
+
+def _sizes(options: CompileOptions) -> dict[str, int | None]:
+    return {pool.name: pool.size_bytes for pool in options.planned_pools()}
+
+
+def _fits(planned: Planned, options: CompileOptions) -> bool:
+    """Whether no pool takes more than its size."""
+    sizes = _sizes(options)
+    return all(size is None or _height(planned.plan, pool) <= size for pool, size in sizes.items())
+
+
+def _note_backends(best: Planned, found: Sequence[Planned], rank: Ranking) -> Planned:
+    """`best` with a note of what the programs `found` need by their backends."""
+    loaded = best.extracted.loaded
+    least: dict[str, int] = {}
+    for planned in found:
+        backend = planned.extracted.loaded.backend
+        least[backend] = min(rank(planned)[1], least.get(backend, rank(planned)[1]))
+    others = ", ".join(f"{backend} {size:,}" for backend, size in least.items() if backend != loaded.backend)
+    text = f"taken: {loaded.backend}, {rank(best)[1]:,} bytes{f'; {others}' if others else ''}"
+    notes = (*(note for note in loaded.notes if not note.startswith("taken: ")), text)
+    return replace(best, extracted=replace(best.extracted, loaded=replace(loaded, notes=notes)))
 
 
 def _may_win(planned: Planned, other: Planned) -> bool:

@@ -1,6 +1,6 @@
 """A compile that compares candidates: the fewest cycles, with prefetched constants, or the fewest bytes.
 
-Invariant: the program taken is verified; one that minimises bytes copies no constants that its compiler does not.
+Invariant: the program taken is verified; in the fewest bytes, it takes the fewest cycles that were found.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ def tune(
         from .limits import tune_within_vela
 
         return tune_within_vela(options, memory_map, load, extract)
-    from .ranking import ModelCache, beside_vela
+    from .ranking import ModelCache, beside_vela, endless_pools
 
-    models = ModelCache(load, options.pools)
+    models = ModelCache(load, endless_pools(options), extract)
     if options.has_rivals and options.objective == "bytes":
         from .smallest import smallest
 
-        return smallest(options, models, extract)
+        return smallest(options, models)
     if options.stream_input or memory_map is None or not (options.has_rivals or (options.stripes and options.has_size)):
         return None
     from .selection import select_fastest
 
     try:
-        best = select_fastest(options, memory_map, models.lower, extract=extract)
+        best = select_fastest(options, memory_map, models)
     except PlanningError:
         if not options.has_rivals:
             return None
         from .smallest import smallest
 
-        return smallest(options, models, extract)
+        return smallest(options, models)
     verify.check_own(best.extracted.problem, best.plan)
     return beside_vela(best, models) if options.has_rivals else best
 

@@ -18,7 +18,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.request import Loaded, request
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.ranking import Ranking
+from npu_memplan.tuning.ranking import ModelCache, Ranking
 from npu_memplan.tuning.selection import select_fastest
 from npu_memplan.tuning.tune import prefetch_weights
 from npu_memplan.tuning.weight_prefetch import search_prefetching
@@ -136,7 +136,7 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
         lowered.append(options.npu_compiler)
         return pipeline.lower(pipeline.read(MODELS / "keyword_scrambled_8bit.tflite", request(options)))
 
-    select_fastest(requested, memory_map, load)
+    select_fastest(requested, memory_map, ModelCache(load, requested.pools))
     assert lowered == ["vela", "tvm"]
 
 
@@ -152,7 +152,7 @@ def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[
 
     with pytest.raises(PlanningError):
         pipeline.plan(pipeline.extract_problem(load(small)))
-    best = select_fastest(small, memory_map, load)
+    best = select_fastest(small, memory_map, ModelCache(load, small.pools))
     assert verify(best.extracted.problem, best.plan) == ()
     old, new = stream(pipeline.plan(pipeline.extract_problem(load(large)))), stream(best)
     assert new.run(new.commands, fuzz=4) == old.run(old.commands)
