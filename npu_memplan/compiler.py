@@ -15,6 +15,7 @@ from .artifact import Artifact
 from .cache import ProgramCache
 from .clock import limit_searches, pause_clock
 from .files.folders import staged_directory
+from .frontend.load import read_by_one
 from .names import model_name
 from .options import CompileOptions
 from .pipeline import build, extract_problem, lower, plan, read
@@ -23,7 +24,6 @@ from .report.files import write_artifact
 from .report.text.compile_result import does_not_fit
 from .request import Loaded
 from .stages import Compiled, Extracted, Planned
-from .tuning.fallback import read_by_one
 from .tuning.tune import make_resident, prefetch_weights, tune
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
-"""The stage `read`: a model file to one IRModule, by the backend that the user chose.
+"""The stage `read`: a model file to one IRModule, by the backend that the user chose, or else Vela or native lowering.
 
-Invariant: whatever made the module, the stages after it see the same form.
+Invariant: whatever made the module, the stages after it see the same form. Where no backend is named, a network that
+either accepts is compiled; a note says when it is not the first choice, and the artifact's options name the one taken.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from ..ethosu.arch import Architecture
 from ..ethosu.lowering import LoweringTarget
 from ..ethosu.stream.decode import Command, decode
 from ..ethosu.time import MemoryMap, Needs, cycles_by_model, estimate, sum_bounds
-from ..models.flatbuffer import read_file
+from ..models.flatbuffer import UnsupportedModelError, read_file
 from ..models.float_ends import with_ends
 from ..models.frameworks import is_onnx, is_torch, require_onnx
 from ..models.network import Network
 from ..models.tosa import is_tosa
 from ..models.vela import NpuCall
-from ..options import NO_NPU, CompileOptions
-from ..process.incidents import report_phase
-from ..request import Loaded, Request
+from ..options import AUTO, NO_NPU, CompileOptions
+from ..process.incidents import Fallback, fall_back, report_phase
+from ..request import Loaded, Request, request
 from ..vela.compiler import VelaResult
+from ..vela.lift import LiftError
+from ..vela.worker import VelaError
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 
@@ -74,6 +77,29 @@ def read(path: Path, request: Request, known: dict[object, Partitioned] | None =
     if vela is None:
         return Loaded(request, path, data, imported.module, {}, imported.notes)
     return _of_vela(path, data, request, imported.module, vela)
+
+
+def read_by_one(
+    model: Path, options: CompileOptions, beyond: str = "", known: dict[object, Partitioned] | None = None
+) -> Loaded:
+    """The module of the file `model`; pool `beyond` may become larger than it is. `known` as for `read`.
+
+    Raises the first choice's error where no choice takes the model.
+    """
+    if options.npu_compiler != AUTO or options.is_cut or options.accelerator == NO_NPU:
+        return read(model, request(options, beyond), known)
+    vela, ours = (request(replace(options, npu_compiler=name), beyond) for name in ("vela", "tvm"))
+    if is_onnx(model) or is_torch(model):
+        return read(model, ours, known)
+    try:
+        return read(model, vela, known)
+    except (UnsupportedModelError, VelaError, LiftError) as refused:
+        try:
+            loaded = read(model, ours, known)
+        except RefusalError:
+            raise refused from None
+        fall_back(Fallback.BACKEND, f"native lowering was taken: --npu-compiler vela says: {refused}")
+        return loaded
 
 
 def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaResult) -> Loaded:
