@@ -186,7 +186,7 @@ def host_costs(cpu: str = HOST) -> HostCosts:
 
 
 def costs_for(cpu: str) -> HostCosts:
-    """Those of a CPU as GCC's -mcpu names it, or of the known one that is most like it; empty: the usual one."""
+    """The costs of a CPU as GCC's -mcpu names it, or of the known one that is most like it; empty: the usual one."""
     base = cpu.partition("+")[0]
     if base in ("", *_HELIUM):
         return host_costs(HOST)

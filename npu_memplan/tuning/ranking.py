@@ -242,7 +242,7 @@ class ModelCache:
         return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict))
 
     def keep(self, key: object, make: Callable[[], T]) -> T:
-        """What `make` gives, once for each key."""
+        """The result of `make`, made once for each key."""
         if key not in self._kept:
             self._kept[key] = make()
         known: T = self._kept[key]
@@ -250,7 +250,7 @@ class ModelCache:
 
 
 def _reading(wanted: CompileOptions) -> object:
-    """What another reading or lowering follows from."""
+    """The facts that another reading or lowering follows from."""
     return wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
 
 

@@ -132,8 +132,8 @@ def _search(
     always_stripes: bool,
     budget: SearchBudget,
 ) -> tuple[SearchResult, Sequence[int]]:
-    """What `select_fastest` finds within one budget, and the cycles of Vela's stream in its own arena by model, nothing
-    where they cannot be compared.
+    """The result of `select_fastest` within one budget, and the cycles of Vela's stream in its own arena by model,
+    nothing where they cannot be compared.
     """
     memory_map, rank, attempts = nominal.memory_map, nominal.with_assumptions(SEARCHED), Attempts()
     lifted: list[Planned] = []
