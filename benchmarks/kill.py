@@ -66,6 +66,7 @@ def run_command(words: Sequence[str], folder: Path, moment: Moment | None = None
     def command() -> int:
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # as `npu_memplan.__main__` begins
         os.close(ours)
+        os.write(theirs, b"b")  # it began: before, the signal would meet Python's own handler
         os.chdir(folder)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
         with listen_to_phases(lambda _: os.write(theirs, b".") and None):
@@ -77,6 +78,7 @@ def run_command(words: Sequence[str], folder: Path, moment: Moment | None = None
     def send(process: int) -> None:
         nonlocal phases, sent
         os.close(theirs)
+        os.read(ours, 1)
         while (moment is None or phases < moment.phase) and os.read(ours, 1):
             phases += 1
         if moment is not None:
