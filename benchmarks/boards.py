@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_memplan.fit import BoardRow, on_boards
+from npu_memplan.board_rows import BoardRow, on_boards
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import board_names
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from .artifact import Artifact
 from .files.schema import from_values
-from .options import CompileOptions, OptionError, default_values, usual_accelerator
+from .options import REMOVED, CompileOptions, OptionError, default_values, usual_accelerator
 from .process.incidents import raise_faults
 from .sizes import parse_size
 
@@ -42,6 +42,8 @@ def _with_declared_keywords(function: Callable[..., Artifact]) -> Callable[..., 
         for name in keywords.keys() - signature.parameters.keys():
             close = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
+            if (flag := f"--{name.replace('_', '-')}") in REMOVED:
+                meant = f"{flag} was removed: {REMOVED[flag]}"
             raise OptionError(f"npu_memplan.compile has no keyword {name!r}; {meant}")
         return function(*args, **keywords)
 
@@ -57,29 +59,25 @@ def compile(
     force: bool = False,
     check: bool | None = None,
     strict: bool = False,
-    fit: str = "",
     **options: Any,
 ) -> Artifact:
     """Compile the file `model` into the directory `output`, as `npu-memplan compile` does, and return what was written.
 
     `options` are the options of the command (docs/reference.md). `board`: its pools, memories, clock and largest NPU;
     `accelerator`: "" is the board's, or ethos-u55-256. Sizes in `pools`, `constant_pools` and `external` are bytes or
-    text such as "64KiB"; None: no limit. `fit`: `SIZE` or `NAME=SIZE`; try all that could make it fit. `check`: run
-    the program and its reference, and make it otherwise where results differ; None: unless that is much work, or as
-    `NPU_MEMPLAN_CHECK` says. `force` replaces an artifact that is there. `overlaps=False`: no buffer
-    is written over one that is being read; `reuse_inputs=False`: nor over an input that was read. `prefetch`: room for
-    weights to be copied one operation early.
+    text such as "64KiB"; None: no limit. `check`: run the program and its reference, and make it otherwise where
+    results differ; None: unless that is much work, or as `NPU_MEMPLAN_CHECK` says. `force` replaces an artifact that is
+    there. `overlaps=False`: no buffer is written over one that is being read; `reuse_inputs=False`: nor over an input
+    that was read. `prefetch`: room for weights to be copied one operation early.
 
     Raises `NpuMemplanError`, and leaves `output` as it was. A fault of this package is an `InternalError`; with
     `strict` also one that another program replaces.
     """
-    from .checking.claims import compile_checked, compile_to_fit_checked
+    from .checking.claims import compile_checked
     from .checking.judge import check_mode
 
     wanted = _keyword_options(options)
     with raise_faults(strict):
-        if fit:
-            return compile_to_fit_checked(Path(model), wanted, Path(output), fit, force, check_mode(check))[0]
         return compile_checked(Path(model), wanted, Path(output), force, check_mode(check))
 
 

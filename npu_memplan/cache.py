@@ -101,11 +101,11 @@ class ProgramCache:
 
     store: ContentStore
 
-    def get_program(self, model: Path, options: CompileOptions, beyond: str, make: Callable[[], Compiled]) -> Compiled:
+    def get_program(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> Compiled:
         """The program that is known, or what `make` gives, which is kept. Of one that is known, `module` is None and
         `sources` has no launches.
         """
-        key = _program_key(model, options, beyond)
+        key = _program_key(model, options)
         known = self._read_program(key)
         if known is not None:
             return known
@@ -117,7 +117,7 @@ class ProgramCache:
 
     def keep_program(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> None:
         """Put there what `make` gives, which is what a compile with `options` makes; not where it is known."""
-        key = _program_key(model, options, "")
+        key = _program_key(model, options)
         if key is not None and self._read_program(key) is None:
             self._write_program(key, make())
 
@@ -125,7 +125,7 @@ class ProgramCache:
         self, model: Path, options: CompileOptions, limits: Sequence[int], kind: type[T], make: Callable[[], T]
     ) -> T:
         """The front (a `kind`) at `limits` that is known, or what `make` gives, which is kept."""
-        key = _program_key(model, options, json.dumps(["front", *limits]))
+        key = _program_key(model, options, limits)
         known = self.store.read(key) if key is not None else None
         if known is not None:
             return msgspec.msgpack.decode(known, type=kind)
@@ -137,7 +137,7 @@ class ProgramCache:
 
     def has_program(self, model: Path, options: CompileOptions) -> bool:
         """Whether the program of a compile is known."""
-        return self._read_program(_program_key(model, options, "")) is not None
+        return self._read_program(_program_key(model, options)) is not None
 
     def get_check(self, artifact: Artifact, terms: object, check: Callable[[], CheckResult]) -> CheckResult:
         """The check of the results of `artifact`, if it is known, or what `check` gives; kept where they are right.
@@ -184,8 +184,8 @@ def program_cache() -> ProgramCache | None:
         return None
 
 
-def _program_key(model: Path, options: CompileOptions, beyond: str) -> str | None:
-    """None where the result depends on more than can be hashed."""
+def _program_key(model: Path, options: CompileOptions, limits: Sequence[int] | None = None) -> str | None:
+    """The key of a program, or of the front at `limits`; None where the result depends on more than can be hashed."""
     if options.time_limit_s is not None or options.operators or options.host_kernels:
         return None
     try:
@@ -197,9 +197,8 @@ def _program_key(model: Path, options: CompileOptions, beyond: str) -> str | Non
     if not planner.__module__.startswith("npu_memplan.") or (model.suffix.lower() == ".onnx" and b"location" in data):
         return None  # somebody's own planner, or weights in other files
     content = hashlib.sha256(data).hexdigest()
-    return _schema_hash(
-        "program", content, model.name, plain_fields(resolve_options(options)), named, beyond, versions(False)
-    )
+    parts = content, model.name, plain_fields(resolve_options(options)), named, versions(False)
+    return _schema_hash("program", *parts) if limits is None else _schema_hash("front", *parts, list(limits))
 
 
 def _schema_hash(kind: str, *parts: object) -> str:

@@ -1,6 +1,6 @@
 """From a model file to an artifact directory: the stages of `pipeline`, and the best of the programs that they make.
 
-Invariant: `compile`, `--fit`, boards and sweeps all compile here; every error leaves the output as it was.
+Invariant: `compile`, boards and sweeps all compile here; every error leaves the output as it was.
 """
 
 from __future__ import annotations
@@ -42,30 +42,29 @@ def compile_model(
         return write_artifact(plan_model(Path(model), options, cache=cache), folder)
 
 
-def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: ProgramCache | None = None) -> Compiled:
-    """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it. What
-    `cache` has is not compiled again.
+def plan_model(model: Path, options: CompileOptions, cache: ProgramCache | None = None) -> Compiled:
+    """Compile the file `model` in memory; what `cache` has is not compiled again.
 
     Faults and fallbacks are in its notes; with `strictly`, faults of ours are raised.
     """
     if cache is not None:
-        return cache.get_program(model, options, beyond, lambda: plan_model(model, options, beyond))
+        return cache.get_program(model, options, lambda: plan_model(model, options))
     with gather_incidents() as incidents, limit_searches(options.time_limit_s):
-        made = build(plan_network(model, options, beyond))
+        made = build(plan_network(model, options))
     return replace(made, artifact=replace(made.artifact, notes=(*made.artifact.notes, *incidents.lines)))
 
 
-def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Planned:
+def plan_network(model: Path, options: CompileOptions) -> Planned:
     """The best program of the file `model` and its plan, before anything is printed."""
     known: dict[object, Partitioned] = {}
     load = model_loader(model, known)
     extracted: Extracted | None = None
     try:
-        best = None if beyond else tune(options, load, model.name, extract_problem)
+        best = tune(options, load, model.name, extract_problem)
         if best is not None:
             return make_resident(best, lambda: tune(options, load, model.name, extract_problem, constants_near=True))
         with pause_clock():
-            extracted = extract_problem(_lower_by_backend(model, options, beyond, known))
+            extracted = extract_problem(_lower_by_backend(model, options, known))
         planned = plan(extracted)
         if options.stream_input:
             from .tuning.streamed_input import note_the_others
@@ -86,16 +85,16 @@ def model_loader(model: Path, known: dict[object, Partitioned] | None = None) ->
 
     def load(requested: CompileOptions) -> Loaded:
         with pause_clock():  # nothing is searched
-            return _lower_by_backend(model, requested, "", known)
+            return _lower_by_backend(model, requested, known)
 
     return load
 
 
-def _lower_by_backend(model: Path, options: CompileOptions, beyond: str, known: dict[object, Partitioned]) -> Loaded:
+def _lower_by_backend(model: Path, options: CompileOptions, known: dict[object, Partitioned]) -> Loaded:
     """Lower by the one backend that is taken; stripes that need more than they may, with sums by rows if that is
     less.
     """
-    whole = read_by_one(model, options, beyond, known)
+    whole = read_by_one(model, options, known)
     loaded = lower(whole)
     stripes = loaded.request.stripes if options.stripes else None
     if stripes is None or stripes.capacity_bytes is None:

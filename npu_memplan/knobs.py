@@ -1,12 +1,12 @@
 """Options of the compiler with which a pool needs fewer bytes, as one table.
 
-Invariant: `--fit`, `explain` and the error of a model that does not fit all take what they try and name from here; a
-knob is changes of `CompileOptions`, and the flags to type follow from them.
+Invariant: `explain` and the error of a model that does not fit take what they name from here; a knob is changes of
+`CompileOptions`, and the flags to type follow from them. What a compile of all backends tries itself is not named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,32 +33,29 @@ class TuningKnob:
 
     does: str
     changes: Callable[[CompileOptions, int], Changes]
-    same_program: bool = False  # it costs nothing at run time, so it is added to whatever else does not fit
+    of_backends: bool = False  # a compile that compares all backends tries it, or needs no more without it
 
     def apply_to(self, options: CompileOptions, budget_bytes: int) -> CompileOptions | None:
         """`options` with this one as well; None where that is nothing new, or does not go together with them."""
-        options = by_one(options)
+        if self.of_backends and options.has_rivals:
+            return None
         changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
         try:
-            return None if changed == options else changed.resolve_defaults()
+            resolved = changed.resolve_defaults()
         except OptionError:
             return None
+        return None if options in (changed, resolved) else resolved
 
     def flag_text(self, options: CompileOptions, budget_bytes: int) -> str:
         """The text that is added to the command line of `options`, and what to leave out of it."""
         changed = self.apply_to(options, budget_bytes)
         if changed is None:
             return ""
-        before, after = by_one(options).to_cli_options(), changed.to_cli_options()
+        before, after = options.to_cli_options(), changed.to_cli_options()
         given = " ".join(" ".join(option) for option in after if option not in before)
         named = {option[0] for option in after} | ({"--npu-compiler"} if changed.accelerator == NO_NPU else set())
         dropped = " ".join(" ".join(option) for option in before if option[0] not in named)
         return " ".join(filter(None, (given, dropped and f"(without {dropped})")))
-
-
-def by_one(options: CompileOptions) -> CompileOptions:
-    """`options` of one compiler of the NPU's operations, which knobs are of."""
-    return replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
 
 
 def _vela_only(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
@@ -84,41 +81,46 @@ def _second_memory(options: CompileOptions, budget_bytes: int) -> Changes:
     return {"memory_mode": _SECOND, **(aimed if options.npu_compiler == "vela" else {})}
 
 
-SEARCH = TuningKnob(
-    "a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"}, same_program=True
-)
-INPUTS = TuningKnob("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True}, same_program=True)
-TARGET = TuningKnob("Vela aims at this many bytes", _aim_at)
+def _all_backends(options: CompileOptions, budget_bytes: int) -> Changes:
+    """The program of any backend; without a size that it is to fit, the smallest of those."""
+    if options.accelerator == NO_NPU:
+        return {}
+    fewest = not options.has_size and options.effort != "quick"
+    return {
+        "npu_compiler": AUTO,
+        "optimise": "Performance",
+        "arena_cache_size_bytes": None,
+        "stripes": False,
+        "objective": "bytes" if fewest else options.objective,
+    }
+
+
+ALL_BACKENDS = TuningKnob("the program of any backend that needs the fewest bytes", _all_backends, of_backends=True)
+SEARCH = TuningKnob("a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"})
+INPUTS = TuningKnob("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True})
+TARGET = TuningKnob("Vela aims at this many bytes", _aim_at, of_backends=True)
 # Vela stops as soon as its own placement meets the target; below it, it cascades more
 LOWER = TuningKnob(
-    "Vela aims at fewer, and cascades more", lambda o, budget: _aim_at(o, budget * 3 // 4 // _ALIGNMENT * _ALIGNMENT)
+    "Vela aims at fewer, and cascades more",
+    lambda o, budget: _aim_at(o, budget * 3 // 4 // _ALIGNMENT * _ALIGNMENT),
+    of_backends=True,
 )
-SIZE = TuningKnob("Vela saves bytes, not cycles", _vela_only({"optimise": "Size"}))
-VELA = TuningKnob("Vela's streams", _npu_only({"npu_compiler": "vela", "stripes": False}))
+SIZE = TuningKnob("Vela saves bytes, not cycles", _vela_only({"optimise": "Size"}), of_backends=True)
+VELA = TuningKnob("Vela's streams", _npu_only({"npu_compiler": "vela", "stripes": False}), of_backends=True)
 OURS = TuningKnob(
-    "this package's native lowering, which copies no weights", _npu_only({"npu_compiler": "tvm", "stripes": False})
+    "this package's native lowering, which copies no weights",
+    _npu_only({"npu_compiler": "tvm", "stripes": False}),
+    of_backends=True,
 )
 STRIPES = TuningKnob(
     "operations in stripes of rows, layers in turn",
     _npu_only({"npu_compiler": "tvm", "stripes": True, "overlaps": True}),
+    of_backends=True,
 )
 SECOND_MEMORY = TuningKnob("what gains least lies in a second, slower memory", _second_memory)
-HOST = TuningKnob("nothing on the NPU", lambda *_: ON_HOST)
+HOST = TuningKnob("nothing on the NPU", lambda *_: ON_HOST, of_backends=True)
 
-ALL = (SEARCH, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
-_WAYS: tuple[tuple[TuningKnob, ...], ...] = (
-    (),
-    (TARGET,),
-    (LOWER,),
-    (SIZE,),
-    (TARGET, SIZE),
-    (VELA,),
-    (VELA, TARGET),
-    (VELA, SIZE),
-    (OURS,),
-    (STRIPES,),
-    (HOST,),
-)
+ALL = (ALL_BACKENDS, SEARCH, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
 
 
 def useful_knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool) -> tuple[TuningKnob, ...]:
@@ -126,43 +128,16 @@ def useful_knobs(options: CompileOptions, budget_bytes: int, source: str, *, sea
 
     `searched`: no other place of the same buffers is smaller.
     """
-    options = by_one(options)
     return tuple(
         knob
         for knob in ALL
-        if _may_help(knob, searched)
+        if not (knob is SEARCH and searched)
         and (changed := knob.apply_to(options, budget_bytes)) is not None
         and _can_compile(changed, source)
     )
 
 
-def fit_trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[CompileOptions]:
-    """The trials that `--fit` compiles: resolved `options`, every way to make the NPU's part, and the host alone."""
-    seen: list[CompileOptions] = []
-    for way in _WAYS:
-        changed: CompileOptions | None = options
-        for knob in way:
-            changed = changed and knob.apply_to(changed, budget_bytes)
-        if changed is not None and changed not in seen and _can_compile(changed, source):
-            seen.append(changed)
-            yield changed
-
-
-def further_trials(options: CompileOptions, budget_bytes: int, *, searched: bool) -> Iterator[CompileOptions]:
-    """The trials beyond one that does not fit: with all that costs nothing at run time, or else a second memory."""
-    changed = options
-    for knob in ALL:
-        if knob.same_program and _may_help(knob, searched):
-            changed = knob.apply_to(changed, budget_bytes) or changed
-    spilled = SECOND_MEMORY.apply_to(options, budget_bytes)
-    yield from (more for more in (changed, spilled) if more not in (None, options))
-
-
-def _may_help(knob: TuningKnob, searched: bool) -> bool:
-    return not (knob is SEARCH and searched)
-
-
 def _can_compile(options: CompileOptions, source: str) -> bool:
     """Whether there is a way from this kind of file: Vela reads TFLite only."""
     tflite = not is_onnx(path := Path(source)) and not is_torch(path)
-    return tflite or options.npu_compiler == "tvm" or options.accelerator == NO_NPU
+    return tflite or options.npu_compiler != "vela" or options.accelerator == NO_NPU

@@ -529,6 +529,7 @@ def read_words(flag: str, texts: Iterable[str]) -> dict[str, Any]:
 
 # Options that earlier versions of `compile` had, with what takes their place.
 REMOVED = {
+    "--fit": "use --pool NAME=SIZE",
     "--host-time": "operators on the CPU are always counted",
     "--target": "C is what is generated",
     "--seed": "the same input always gives the same plan; plan --seed searches in another order",

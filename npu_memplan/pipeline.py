@@ -12,7 +12,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from . import planners, stages, verify
+from . import stages, verify
 from .clock import pause_clock
 from .frontend.load import read
 from .planners import prefetch
@@ -40,19 +40,11 @@ def extract_problem(loaded: Loaded) -> Extracted:
 
 
 def plan(extracted: Extracted) -> Planned:
-    """A verified plan, and the problem it solves: with room for copies, or pool `beyond` larger, where requested."""
+    """A verified plan, and the problem it solves: with room for copies, where requested."""
     report_phase("planning memory")
     requested, problem = extracted.loaded.request, extracted.problem
     how = requested.options.planner, requested.options.time_limit_s, requested.seed, requested.options.prefetch
-    try:
-        problem, answer = prefetch.solve(problem, *how)
-    except planners.PlanningError:
-        if not requested.beyond:
-            raise
-        pools = tuple(
-            replace(pool, size_bytes=None) if pool.name == requested.beyond else pool for pool in problem.pools
-        )
-        problem, answer = prefetch.solve(replace(problem, pools=pools), *how)
+    problem, answer = prefetch.solve(problem, *how)
     verify.check_own(problem, answer)
     return Planned(replace(extracted, problem=problem), answer)
 

@@ -47,7 +47,6 @@ class Request:
     stripes: StripeOptions | None = None  # None: no stripes
     model_format: str = ""  # "tflite", "onnx" or "torch"; empty: by the file's name
     fast_region: int = -1  # the NPU region that feature maps prefer; -1: none
-    beyond: str = ""  # a pool that may become larger than it is, where nothing fits it
     function: str = "main"  # of the module
     io_in_pools: bool = True  # its inputs, outputs and states are planned with the rest
     alignment: int = 16  # the least of a buffer, in bytes
@@ -60,13 +59,13 @@ class Request:
 
     def with_options(self, options: CompileOptions) -> Request:
         """The same for other options, with the sizes that those give to pools."""
-        made = request(options, self.beyond)
+        made = request(options)
         sizes = {pool.name: pool.size_bytes for pool in made.pools}
         pools = tuple(replace(pool, size_bytes=sizes.get(pool.name, pool.size_bytes)) for pool in self.pools)
         return replace(self, options=made.options, pools=pools, stripes=made.stripes)
 
 
-def request(options: CompileOptions, beyond: str = "") -> Request:
+def request(options: CompileOptions) -> Request:
     """The request that `options` of `npu-memplan compile` make; `OptionError` when they contradict each other."""
     options = options.resolve_defaults()
     pools = options.planned_pools()
@@ -83,7 +82,6 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
         options.planned_constant_pools(),
         stripes,
         fast_region=len(pools) if len(pools) > 1 else -1,  # the last pool is then the NPU's own memory
-        beyond=beyond,
         reorder=not options.stream_input,  # whose rows come before anything else
     )
 

@@ -24,7 +24,6 @@ from ..clock import limit_searches, pause_clock
 from ..compiler import plan_model
 from ..errors import InternalError, NpuMemplanError
 from ..files.folders import scratch_folder, staged_directory
-from ..fit import FitResult, compile_to_fit
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..problem import Agent
 from ..process.incidents import Fallback, contain_faults, fall_back, gather_incidents, report_fault, report_phase
@@ -179,20 +178,6 @@ def compile_checked(
     with gather_incidents(), limit_searches(options.time_limit_s), staged_directory(Path(output), force) as folder:
         compiled = plan_model(Path(model), options, cache=cache)
         return write_checked(compiled, folder, Path(model), options, mode, cache)
-
-
-def compile_to_fit_checked(
-    model: Path, options: CompileOptions, output: Path, budget: str, force: bool = False,
-    mode: CheckMode = CheckMode.AUTO, say: Callable[[str], None] | None = None, cache: ProgramCache | None = None,
-) -> tuple[Artifact, FitResult]:  # fmt: skip
-    """`compile_to_fit`, of which what was chosen is checked."""
-
-    def write_compiled(compiled: Compiled, folder: Path) -> Artifact:
-        chosen = replace(compiled.artifact.target, npu_compiler=options.npu_compiler)
-        with gather_incidents():
-            return write_checked(compiled, folder, model, chosen, mode, cache)
-
-    return compile_to_fit(model, options, output, budget, write_compiled, force, say, cache)
 
 
 def start(check: bool | None, is_known: bool = False) -> CheckMode:

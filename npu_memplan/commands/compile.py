@@ -31,7 +31,7 @@ from ..command_line import (
     verbosity,
 )
 from ..exactness import Exactness
-from ..files.arrays import InputError, check_unused
+from ..files.arrays import check_unused
 from ..files.folders import check_place
 from ..files.paths import open_file
 from ..models.executorch.program import is_program
@@ -59,7 +59,6 @@ from ..report.text.compile_result import verdict
 
 if TYPE_CHECKING:
     from ..cache import ProgramCache
-    from ..fit import FitResult
 
 
 _OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "as_json", "verbose")
@@ -74,7 +73,7 @@ _FIGURES = (
     "npu_macs",
     "host_cycles",
 )
-_memory, _output = option_group("Memory"), option_group("Output files")
+_output = option_group("Output files")
 _checks = option_group("Checks")
 _COMPLETERS = {
     "--board": command_line.boards,
@@ -127,10 +126,7 @@ _RARE = " ".join(form.flag for form in FORMS.values() if form.rare)  # of --help
                "weights and C. Of an ExecuTorch program (.pte): plan its memory again.")  # fmt: skip
 @click.argument("model", type=PLACE)
 @click.argument("data_files", nargs=-1, type=FILE, metavar="[FILE.ptd]...")
-@_option_groups(TARGET, MEMORY)
-@_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
-         "what each needs.")  # fmt: skip
-@_option_groups(WORK, GOAL, SEARCH)
+@_option_groups(TARGET, MEMORY, WORK, GOAL, SEARCH)
 @_checks("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
@@ -147,7 +143,6 @@ def command(
     model: Path,
     output: Path | None,
     force: bool,
-    fit: str | None,
     as_json: bool,
     emit: str,
     check: bool | None,
@@ -164,12 +159,12 @@ def command(
     all_boards = requested["board"] == ALL
     options = options_of(**{**requested, "emit": emit, "board": "" if all_boards else requested["board"]})
     emit = emit if emit == _TFLITE else "c"
-    if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
-        flag = f"--board {ALL}" if all_boards else "--fit" if fit is not None else "--emit"
+    if options.max_ms is not None and (all_boards or emit != "c"):
+        flag = f"--board {ALL}" if all_boards else "--emit"
         raise click.UsageError(f"--max-ms chooses one program by its time, {flag} by something else; leave one out")
     if all_boards:
-        if emit != "c" or fit is not None or output is not None:
-            flag = "--emit" if emit != "c" else "--fit" if fit is not None else "--output"
+        if emit != "c" or output is not None:
+            flag = "--emit" if emit != "c" else "--output"
             raise click.UsageError(f"--board {ALL} writes nothing and chooses nothing; leave {flag} out")
         where_it_fits(model, options, as_json, verbosity, program_cache())
         return
@@ -177,12 +172,10 @@ def command(
         raise click.UsageError("Missing option '-o' / '--output'.")
     if emit == "c":
         check_place(output, force)  # before any work
-    elif fit is not None:
-        raise InputError("--fit tries artifacts; find the flags with it, then give them with --emit vela-tflite")
     from ..frontend.start import start_loading
 
     cache = None if emit != "c" else program_cache()
-    is_known = cache is not None and fit is None and cache.has_program(model, options)
+    is_known = cache is not None and cache.has_program(model, options)
     if not is_known:
         start_loading(model, options)  # Vela's own process works while this one imports TVM
     if emit != "c":
@@ -195,21 +188,17 @@ def command(
             lines = emit_file(model, output, options, force, as_json, make)
         click.echo(lines.partition("\n")[0] if verbosity is Verbosity.QUIET and not as_json else lines)
         return
-    from ..checking.claims import compile_checked, compile_to_fit_checked, start
+    from ..checking.claims import compile_checked, start
 
-    fitted = None
     mode = start(check, is_known)
-    with show_progress(f"compiling {model.name}", verbosity) as shown:
-        if fit is None:
-            artifact = compile_checked(model, options, output, force, mode, cache)
-        else:
-            artifact, fitted = compile_to_fit_checked(model, options, output, fit, force, mode, shown.show_part, cache)
+    with show_progress(f"compiling {model.name}", verbosity):
+        artifact = compile_checked(model, options, output, force, mode, cache)
     if as_json:
-        click.echo(json.dumps({**summary(artifact), **({"fit": fitted.to_dict()} if fitted else {})}))
+        click.echo(json.dumps(summary(artifact)))
     elif verbosity is Verbosity.QUIET:
         click.echo(verdict(artifact))
     else:
-        _print(artifact, fitted, fit, output, verbosity)
+        _print(artifact, output, verbosity)
 
 
 def _is_program(model: Path) -> bool:
@@ -237,14 +226,12 @@ def _compile_program(model: Path, output: Path | None, force: bool, as_json: boo
     return json.dumps(made.to_dict()) if as_json else made.to_text()
 
 
-def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path, verbosity: Verbosity) -> None:
-    """Print the result of a compile: the verdict, what was tried, what was selected."""
+def _print(artifact: Artifact, output: Path, verbosity: Verbosity) -> None:
+    """Print the result of a compile: the verdict, what was selected."""
     from ..report.facts.dearest import DEAREST_HEADING, dearest_lines
     from ..report.text.first_screen import first_screen
 
-    if fitted is not None:
-        click.echo(f"{verdict(artifact)}\n\n{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
-    for line in first_screen(artifact, output, with_verdict=fitted is None):
+    for line in first_screen(artifact, output):
         click.echo(line)
     if verbosity is Verbosity.VERBOSE and (lines := dearest_lines(artifact)):
         click.echo("\n".join((f"{DEAREST_HEADING}:", *lines)))
@@ -254,7 +241,7 @@ def where_it_fits(
     model: Path, options: CompileOptions, as_json: bool, verbosity: Verbosity, cache: ProgramCache | None
 ) -> None:
     """`--board all`: print a row a board."""
-    from ..fit import on_boards, print_fits
+    from ..board_rows import on_boards, print_fits
 
     with show_progress(f"compiling {model.name}", verbosity) as shown:
         rows = on_boards(model, options, report_progress=shown.show_part, cache=cache)
@@ -299,7 +286,7 @@ def parse_options(arguments: Sequence[str]) -> CompileOptions:
         given[name] != usual[name] for name in given.keys() - {*FORMS, "emit"}
     ):
         raise OptionError(
-            f"{text!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
+            f"{text!r}: what the command itself takes is no option of a target: leave out the model, -o, --force"
         )
     return options_of(**{name: given[name] for name in (*FORMS, "emit") if name in given})
 

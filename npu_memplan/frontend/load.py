@@ -79,16 +79,14 @@ def read(path: Path, request: Request, known: dict[object, Partitioned] | None =
     return _of_vela(path, data, request, imported.module, vela)
 
 
-def read_by_one(
-    model: Path, options: CompileOptions, beyond: str = "", known: dict[object, Partitioned] | None = None
-) -> Loaded:
-    """The module of the file `model`; pool `beyond` may become larger than it is. `known` as for `read`.
+def read_by_one(model: Path, options: CompileOptions, known: dict[object, Partitioned] | None = None) -> Loaded:
+    """The module of the file `model`; `known` as for `read`.
 
     Raises the first choice's error where no choice takes the model.
     """
     if options.npu_compiler != AUTO or options.is_cut or options.accelerator == NO_NPU:
-        return read(model, request(options, beyond), known)
-    vela, ours = (request(replace(options, npu_compiler=name), beyond) for name in ("vela", "tvm"))
+        return read(model, request(options), known)
+    vela, ours = (request(replace(options, npu_compiler=name)) for name in ("vela", "tvm"))
     if is_onnx(model) or is_torch(model):
         return read(model, ours, known)
     try:

@@ -39,7 +39,8 @@ class PlanningError(RefusalError):
     found: `source` says which), `available_bytes` its hard size. `point` and `point_label` say when
     memory is fullest; `largest` are up to five (buffer name, bytes) live there, largest first;
     `subset` names buffers that cannot be together in the pool (all needed for it), when known;
-    `problem` is the one that needs the fewest bytes, where several were planned.
+    `problem` is the one that needs the fewest bytes, where several were planned; `by_backend` is what a program of each
+    backend needs of the pool.
     """
 
     message: str
@@ -54,6 +55,7 @@ class PlanningError(RefusalError):
     source: str = ""
     subset: tuple[str, ...] = ()
     problem: Problem | None = None
+    by_backend: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         super().__init__(self.message)

@@ -54,10 +54,12 @@ def smallest(options: CompileOptions, models: ModelCache) -> Planned:
     assert memory_map is not None
     rank = models.ranking(memory_map)
     if missed and not found:
-        least, beyond = min(missed, key=lambda one: one[0].required_bytes)
-        best = None if beyond is None else _shrink_program(beyond, options, models, rank)
+        least, planned = min(missed, key=lambda one: one[0].required_bytes)
+        best = None if planned is None else _shrink_program(planned, options, models, rank)
         if best is None or not _fits(best, options):
-            if best is None or best is beyond:
+            made = [one for one in (*(one for _, one in missed), best) if one is not None]
+            least = replace(least, by_backend=_backend_bytes(made, least.pool))
+            if best is None or best is planned:
                 raise least
             raise replace(
                 least, required_bytes=_height(best.plan, least.pool), proven=False, source="the smallest plan"
@@ -140,6 +142,15 @@ def _measure_excess(error: PlanningError, extracted: Extracted) -> tuple[Plannin
     needed = _height(plan, error.pool)
     error = replace(error, required_bytes=needed, proven=proven, source=source, problem=extracted.problem)
     return error, Planned(replace(extracted, problem=problem), plan)
+
+
+def _backend_bytes(found: Sequence[Planned], pool: str) -> tuple[tuple[str, int], ...]:
+    """What the smallest of the programs `found` of each backend needs of `pool`, the fewest first."""
+    least: dict[str, int] = {}
+    for planned in found:
+        backend, size = planned.extracted.loaded.backend, _height(planned.plan, pool)
+        least[backend] = min(size, least.get(backend, size))
+    return tuple(sorted(least.items(), key=lambda one: one[1]))
 
 
 def _height(plan: Plan, pool: str) -> int:

@@ -60,7 +60,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     [
         (
             ("compile",),
-            ["--board", "--pool", "--fit", "--objective", "--output"],
+            ["--board", "--pool", "--objective", "--output"],
             ["--planner", "--incbin"],
         ),
         (("run",), ["--reference", "--on", "--input"], ["--semihosting", "--fvp-path"]),
@@ -133,7 +133,7 @@ def test_an_option_that_was_removed_names_what_takes_its_place() -> None:
         assert named <= now, option
 
 
-@pytest.mark.parametrize("words", [("--emit", "vela-tflite"), ("--fit", "64KiB"), ("-o", "x")])
+@pytest.mark.parametrize("words", [("--emit", "vela-tflite"), ("-o", "x")])
 def test_all_boards_writes_nothing_and_says_so(words: tuple[str, ...], tmp_path: Path) -> None:
     code, out, err = invoke("compile", DIGITS, "--board", "all", *words)
     flag = words[0].replace("-o", "--output") if words[0] == "-o" else words[0]

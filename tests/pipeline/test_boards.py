@@ -14,11 +14,11 @@ import pytest
 from benchmarks.boards import line
 from npu_memplan import compiler
 from npu_memplan.artifact import Artifact
+from npu_memplan.board_rows import fit_cells, on_boards
 from npu_memplan.cache import ProgramCache
 from npu_memplan.errors import RefusalError
 from npu_memplan.ethosu.time import Needs
 from npu_memplan.files.folders import ContentStore
-from npu_memplan.fit import fit_cells, on_boards
 from npu_memplan.frontend.start import vela_options
 from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.process.incidents import STRICT
@@ -139,7 +139,7 @@ def test_a_row_has_the_objective_of_a_compile(shared_model: Callable[[str], Path
     (fast,) = on_boards(model, quick, ("himax-we2",), cache=cache)
     (small,) = on_boards(model, replace(quick, objective="bytes"), ("himax-we2",), cache=cache)
     made = cache.get_program(
-        model, CompileOptions("ethos-u55-64", board="himax-we2", effort="quick"), "", pytest.fail
+        model, CompileOptions("ethos-u55-64", board="himax-we2", effort="quick"), pytest.fail
     ).artifact
     assert made.timing is not None
     assert made.timing.milliseconds(made.estimated_cycles or 0) == fast.milliseconds

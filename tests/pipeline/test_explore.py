@@ -96,7 +96,7 @@ def test_a_front_is_explored_once_and_its_programs_are_those_of_compiles(
     cache = program_cache()
     assert cache is not None
     for options in (CompileOptions(pools={"sram": 6144}), CompileOptions()):
-        known = cache.get_program(model, options, "", lambda: pytest.fail("it was not kept"))
+        known = cache.get_program(model, options, lambda: pytest.fail("it was not kept"))
         made = plan_model(model, options)
         assert known.artifact == made.artifact
         assert (known.script, known.sources.texts, known.sources.files) == (

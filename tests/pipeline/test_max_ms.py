@@ -66,7 +66,6 @@ def test_nothing_is_fast_enough(cli: Callable[..., Any], tmp_path: Path) -> None
         (("--accelerator", "none"), "--max-ms is of the NPU's estimated time, but --accelerator none has no NPU"),
         (("--objective", "bytes"), "by its time, in the least memory; leave out --objective bytes"),
         (("--planner", "linear"), "--planner linear and ethos-u55-256 were requested"),
-        (("--fit", "4KiB"), "chooses one program by its time, --fit by something else; leave one out"),
         (("--emit", "vela-tflite"), "chooses one program by its time, --emit by something else; leave one out"),
     ],
 )

@@ -12,6 +12,9 @@ import pytest
 from npu_memplan.compiler import plan_network
 from npu_memplan.frontend.tflite import lowered
 from npu_memplan.options import CompileOptions
+from npu_memplan.tuning.cascades import STRIPES
+from npu_memplan.tuning.selection import OURS
+from npu_memplan.tuning.smallest import HOST
 from tests.support.needs import need_data
 from tests.support.operator_table import row
 from tests.support.real_data import shared_folder
@@ -148,6 +151,11 @@ def test_what_fits_nowhere_is_reported(cli: Callable[..., Any], tmp_path: Path) 
     made = cli("compile", model, "--npu-compiler", "auto", "--pool", "sram=2KiB", "-o", tmp_path / "out")
     assert made.code == 2
     assert "does not fit pool sram" in made.err
+    lines = made.err.splitlines()
+    first = lines.index("what a program of each backend needs:") + 1
+    rows = [re.split(r"  +", line.strip()) for line in lines[first : first + 5]]
+    assert {HOST, STRIPES, OURS} < {row[0] for row in rows}
+    assert rows[0][1] == re.split(r"  +", lines[1].strip())[1].partition(" (")[0]  # required
     assert not (tmp_path / "out").exists()
 
 

@@ -41,12 +41,6 @@ def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
     roomy = _sram(cli, DIGITS, tmp_path / "roomy", *QUICK, "--stripes", "--pool", f"sram={best[0]}")
     assert roomy[0] <= best[0]
     assert roomy[1] <= best[1], "the fewest cycles that fit"
-    fitted = cli("compile", DIGITS, *OURS, *QUICK, "--fit", f"sram={best[0]}", "-o", tmp_path / "fitted")
-    assert fitted.code == 0
-    assert (
-        f"in place of --fit sram={best[0]}: --pool sram={best[0]} --npu-compiler tvm --effort quick --stripes"
-        in fitted.out
-    )
 
 
 def test_nothing_is_cut_in_vain_where_a_host_call_makes_the_peak(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,10 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.fit import FitError, compile_to_fit
-from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent
 from npu_memplan.report.facts.memory import memory_view
 from npu_memplan.report.facts.npu_work import npu_findings, npu_labels, stream_operations
-from npu_memplan.report.files import write_artifact
 from npu_memplan.report.text.explain import explain_peak
 from npu_memplan.report.text.memory_txt import memory_text
 
@@ -131,13 +127,13 @@ def test_too_small_a_pool_is_reported_in_full(shared_model: Callable[[str], Path
     assert 2 <= len(error.largest) <= 5
     for name, size in error.largest:
         assert any(line.split()[0] == name and f"{size:,} bytes" in line for line in lines[5:10])
-    assert "--fit sram=65536 -o DIR" in str(error)
+    assert "  (without --npu-compiler vela) " in str(error)
     assert list(tmp_path.iterdir()) == []  # nothing half-written
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "size"), [("kws_ref_model", 12 << 10), ("pretrainedResnet_quant", 32 << 10)])
-def test_fit_finds_a_plan_that_runs_bit_exactly(
+def test_a_small_pool_gets_a_plan_that_runs_bit_exactly(
     shared_model: Callable[[str], Path], tmp_path: Path, name: str, size: int
 ) -> None:
     """Neither fits as Vela's stream: stripes and the host alone do."""
@@ -145,47 +141,14 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(
     from fvp_runner.references.interpreters import Reference
     from fvp_runner.runner import create
 
-    model, out = shared_model(name), tmp_path / "fit"
-    result = CliRunner().invoke(
-        cli, ["compile", str(model), "-o", str(out), "--fit", str(size), "--effort", "quick", "--no-check", "--json"]
-    )
+    model, out = shared_model(name), tmp_path / "small"
+    options = ("--pool", f"sram={size}", "--effort", "quick", "--no-check", "--json")
+    result = CliRunner().invoke(cli, ["compile", str(model), "-o", str(out), *options])
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert answer["pools"][0]["used_bytes"] <= answer["pools"][0]["capacity_bytes"] == size
-    found = answer["fit"]["trials"]
-    assert [t["fits"] for t in found] == sorted((t["fits"] for t in found), reverse=True)
-    assert found[0]["flags"] == answer["fit"]["flags"] == shlex.join(Artifact.load(out).target.to_cli_args())
-    assert found[0]["required_bytes"] == answer["pools"][0]["used_bytes"]
-    assert found[0]["estimated_cycles"] == min(
-        t["estimated_cycles"] for t in found if t["fits"] and not t["host_operations"]
-    )
     ran = create("local", out, RunOptions(checks=True))
     (slot,) = Artifact.load(out).inputs
     data = np.random.default_rng(1).integers(-128, 128, slot.shape).astype(np.int8)
     (output,) = ran.run([data]).outputs
     np.testing.assert_array_equal(output, Reference(model.read_bytes()).run([data])[0])
-
-
-def test_fit_for_a_pool_that_is_not_there(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
-    with pytest.raises(FitError, match=r"--fit names pool 'tcm', but there are: sram; name one of these"):
-        compile_to_fit(
-            shared_model("ad01_int8"),
-            CompileOptions(objective="bytes", effort="quick"),
-            tmp_path / "fit",
-            "tcm=8KiB",
-            write_artifact,
-        )
-
-
-@pytest.mark.slow
-def test_fit_gives_up_in_words(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
-    with pytest.raises(FitError, match=r"nothing that was tried fits 4,096 bytes \(4\.00 KiB\) of sram:") as error:
-        compile_to_fit(
-            shared_model("kws_ref_model"),
-            CompileOptions(objective="bytes", effort="quick"),
-            tmp_path / "fit",
-            "sram=4KiB",
-            write_artifact,
-        )
-    assert "the least is " in str(error.value)
-    assert list(tmp_path.iterdir()) == []

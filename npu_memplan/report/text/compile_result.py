@@ -269,6 +269,10 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
         f"  available  {bytes_and_kib(error.available_bytes)}",
         f"  excess     {bytes_and_kib(error.excess_bytes)}",
     ]
+    if error.by_backend:
+        lines.append("what a program of each backend needs:")
+        needs = [(backend, f"{size:,} bytes", f"({kib_text(size)})") for backend, size in error.by_backend]
+        lines += align_rows(needs, right={1, 2})
     if error.point is not None:
         where = f", {error.point_label}" if error.point_label else ""
         lines.append(f"the peak is at point {error.point}{where}; the largest buffers there:")
@@ -288,16 +292,8 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
         lines.append("  one more --constant-pool behind it, for what it does not hold")
         return "\n".join(lines)
     budget = error.available_bytes
-    options = replace(options, pools={name: size for name, size in options.pools.items() if name != error.pool})
-    given = options.to_cli_options()
-    command = shlex.join(["npu-memplan", "compile", source, *(w for option in given for w in option)])
     able = useful_knobs(options, budget, source, searched=error.proven)
-    if able:
-        lines.append(f"  {command} --fit {error.pool}={budget} -o DIR")
-        lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")
-    lines += [
-        "  " + row for row in align_rows([(knob.flag_text(options, budget), knob.does) for knob in able], right=set())
-    ]
+    lines += align_rows([(knob.flag_text(options, budget), knob.does) for knob in able], right=set())
     if not error.proven:
         lines.append("  --effort SECONDS, for a longer search")
     lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")

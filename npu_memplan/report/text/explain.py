@@ -122,13 +122,16 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
 
 
 def _knob_lines(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
-    """Options for another compile of the model; nothing where there is no model."""
+    """Options for another compile of the model; nothing where there is no model. One that compares all backends takes
+    the fewest cycles that fit a size.
+    """
     if not artifact.operators:
         return ()
     budget = view.pool.size_bytes or view.used_bytes * 3 // 4
     proven = view.used_bytes == view.lower_bound_bytes
     able = useful_knobs(artifact.target, budget, artifact.source, searched=proven)
-    return tuple((knob.flag_text(artifact.target, budget), knob.does) for knob in able)
+    sized = ((f"--pool {view.pool.name}=SIZE", "the fewest cycles that fit"),) if artifact.target.has_rivals else ()
+    return (*sized, *((knob.flag_text(artifact.target, budget), knob.does) for knob in able))
 
 
 def _pool_text(name: str, peak: PoolPeak) -> str:
@@ -161,7 +164,7 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
         text = f"{bytes_and_kib(a.at_most_bytes)}: {a.text}"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     if peak.knobs:
-        lines += ["", f"Options for another compile (--fit {peak.pool}=SIZE tries all of it):"]
+        lines += ["", "Options for another compile:"]
         lines += align_rows(peak.knobs, right=set())
     return "\n".join(lines) + "\n"
 

@@ -24,10 +24,10 @@ WIDTH = 100  # columns
 _TAKEN = "taken: "  # the note of a selection
 
 
-def first_screen(artifact: Artifact, output: Path, with_verdict: bool = True) -> list[str]:
+def first_screen(artifact: Artifact, output: Path) -> list[str]:
     """Lines of at most `WIDTH` columns, but for paths and names that are longer; `output`: where the artifact is."""
     last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
-    first = _wrap_text(verdict(artifact)) if with_verdict else []
+    first = _wrap_text(verdict(artifact))
     facts = [_wrap_text(text) for text in _fact_sentences(artifact)]
     notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
     room = LINES - len(first) - len(last)
