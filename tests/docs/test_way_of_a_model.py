@@ -1,4 +1,4 @@
-"""The table "The way of a model" of docs/architecture.md is the way that a compile takes."""
+"""The table "The files that a model passes" of docs/architecture.md is the way that a compile takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BACK = {("search_programs", "extract_from"), ("search_programs", "plan")}  # for
 def listed_way() -> list[tuple[str, str]]:
     """The (file, function) pairs of the table, in its order."""
     text = PAGE.read_text(encoding="utf-8")
-    section = text[text.index("## The way of a model") :].split("\n## ")[0]
+    section = text[text.index("## The files that a model passes") :].split("\n## ")[0]
     return re.findall(r"^\| `([\w/]+\.py)` \| `(\w+)` \|", section, re.M)
 
 
