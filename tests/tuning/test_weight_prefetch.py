@@ -124,9 +124,9 @@ def test_no_wait_around_copies_can_be_left_out(
 
 
 def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
-    """Native lowering leaves one more operator of this network to the host than Vela does."""
+    """Native lowering leaves the LSTM to the CPU, which takes longer there than the whole of Vela's program."""
     requested = CompileOptions(
-        "ethos-u55-256", npu_compiler="auto", memory_mode="Shared_Sram", pools={"sram": 20_000}
+        "ethos-u55-256", npu_compiler="auto", memory_mode="Shared_Sram", pools={"sram": 100_000}
     ).resolve_defaults()
     memory_map = requested.memory_map()
     lowered: list[str] = []
@@ -134,7 +134,7 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
 
     def load(options: CompileOptions) -> Loaded:
         lowered.append(options.npu_compiler)
-        return pipeline.lower(pipeline.read(MODELS / "keyword_scrambled_8bit.tflite", request(options)))
+        return pipeline.lower(pipeline.read(MODELS / "trained_lstm_int8.tflite", request(options)))
 
     select_fastest(requested, memory_map, ModelCache(load, requested.pools))
     assert lowered == ["vela", "tvm"]
