@@ -66,8 +66,9 @@ def test_a_point_that_differs_ends_with_one_and_points_that_were_not_run_say_so(
     monkeypatch.setattr(run.command, "main", lambda *_, **__: 1)
     made = cli("explore", HELLO, "--sizes", "2KiB", "--run", "-q", "-o", tmp_path / "front")
     assert made.code == 1
-    assert f"NOT bit-exact, or stopped: {tmp_path / 'front' / 'points' / '2048'}" in made.err
-    assert (tmp_path / "front" / "points" / "2048" / "plan.json").is_file()
+    (point,) = (tmp_path / "front" / "points").iterdir()
+    assert f"NOT bit-exact, or stopped: {point}" in made.err
+    assert (point / "plan.json").is_file()
 
 
 def test_a_board_gives_its_npu_and_memories(cli: Callable[..., Any], tmp_path: Path) -> None:
