@@ -549,7 +549,6 @@ REMOVED = {
     "--time-limit": "give --effort SECONDS",
     "--strict": "set NPU_MEMPLAN_STRICT=1",
     "--cache": "leave it out: the cache is on; NPU_MEMPLAN_PROGRAM_CACHE is its size",
-    "--no-cache": "set NPU_MEMPLAN_PROGRAM_CACHE=off",
 }
 
 

@@ -130,6 +130,7 @@ _RARE = " ".join(form.flag for form in FORMS.values() if form.rare)  # of --help
 @_checks("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
+@click.option("--no-cache", is_flag=True, hidden=True)  # scripts have it; it is NPU_MEMPLAN_PROGRAM_CACHE=off
 @_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @_output("--emit", type=click.Choice(["c", ARM_DRIVER, _TFLITE, _ONE_ARENA]), default="c", show_default=True,
@@ -146,6 +147,7 @@ def command(
     as_json: bool,
     emit: str,
     check: bool | None,
+    no_cache: bool,
     data_files: tuple[Path, ...],
     verbosity: Verbosity,
     **requested: Any,
@@ -166,7 +168,7 @@ def command(
         if emit != "c" or output is not None:
             flag = "--emit" if emit != "c" else "--output"
             raise click.UsageError(f"--board {ALL} writes nothing and chooses nothing; leave {flag} out")
-        where_it_fits(model, options, as_json, verbosity, program_cache())
+        where_it_fits(model, options, as_json, verbosity, None if no_cache else program_cache())
         return
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
@@ -174,7 +176,7 @@ def command(
         check_place(output, force)  # before any work
     from ..frontend.start import start_loading
 
-    cache = None if emit != "c" else program_cache()
+    cache = None if no_cache or emit != "c" else program_cache()
     is_known = cache is not None and cache.has_program(model, options)
     if not is_known:
         start_loading(model, options)  # Vela's own process works while this one imports TVM
