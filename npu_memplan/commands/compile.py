@@ -130,7 +130,7 @@ _RARE = " ".join(form.flag for form in FORMS.values() if form.rare)  # of --help
 @_checks("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
-@click.option("--no-cache", is_flag=True, hidden=True)  # scripts have it; it is NPU_MEMPLAN_PROGRAM_CACHE=off
+@_checks("--no-cache", is_flag=True, hidden=True)  # scripts have it; it is NPU_MEMPLAN_PROGRAM_CACHE=off
 @_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @_output("--emit", type=click.Choice(["c", ARM_DRIVER, _TFLITE, _ONE_ARENA]), default="c", show_default=True,

@@ -62,6 +62,7 @@ def test_a_second_process_writes_the_same_files_without_tvm(
     assert "imported: ['ethosu', 'tvm']" in first[0]
     assert "imported: []" in again[0]
     assert again == (first[0].replace("['ethosu', 'tvm']", "[]"), first[1])
+    assert compiled(cache, model, tmp_path / "3", "--no-cache", check="auto") == first
     assert entries(cache) == kept
     assert len(kept) == 2, "the program and its check"
     assert all(path.stat().st_mode & 0o77 == 0 for path in (*kept, cache / "programs"))

@@ -44,7 +44,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert isinstance(command, GroupedCommand)
     code, text, _ = invoke(name, "--help-all")
-    options = [p for p in command.params if isinstance(p, click.Option) and p.name != "help_all"]
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden and p.name != "help_all"]
     assert code == 0
     assert not [p.name for p in options if not getattr(p, "group", "")]
     for option in options:
