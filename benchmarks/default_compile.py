@@ -86,6 +86,14 @@ def cycles_by_model(compiled: Compiled) -> tuple[int, ...]:
     return tuple(sum(estimate(c.commands, c.accelerator, where).total for c in calls) for where in maps)
 
 
+def cpu_cycles(compiled: Compiled) -> tuple[int, int]:
+    """Cycles of the CPU's calls, and of what Vela leaves to the CPU, of the NPU's clock."""
+    artifact = compiled.artifact
+    assert artifact.timing is not None
+    clocks = artifact.timing.clock_hz / artifact.host_clock_hz if artifact.host_clock_hz else 1
+    return round((artifact.host_cycles or 0) * clocks), round((artifact.timing.vela_host_cycles or 0) * clocks)
+
+
 def excess_by_windows(compiled: Compiled) -> float:
     """The most of a program's NPU functions under any timing model."""
     memory_map = compiled.artifact.memory_map
@@ -119,13 +127,14 @@ def measure(model: Path, name: str, options: CompileOptions, windows: bool) -> R
         started = time.process_time()
         made = compiler.plan_model(model, options)
         seconds = time.process_time() - started
-        ours = cycles_by_model(made)
+        ours, cpu, cpu_of_vela = cycles_by_model(made), *cpu_cycles(made)
         excess = excess_by_windows(made) if windows else math.nan
     except Exception as error:
         return replace(row, message=f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:100]}")
     used = sum(usage.used_bytes for usage in made.artifact.plan.usage)
     if not sum(ours):
         return replace(row, message="nothing of ours runs on the NPU")
+    ours, theirs = tuple(n + cpu for n in ours), tuple(n + cpu_of_vela for n in theirs)
     worst = max(our / their for our, their in zip(ours, theirs, strict=True))
     return replace(
         row, whose=whose, vela_bytes=size, bytes=used, vela_cycles=theirs[0], cycles=ours[0], worst=worst,

@@ -23,7 +23,6 @@ from ..ethosu.schedule.constants import constant_blocks, in_place
 from ..ethosu.schedule.prefetch.timed_program import DemandCache, port_cycles
 from ..ethosu.stream.decode import Command
 from ..ethosu.time import Assumptions, MemoryMap, ResourceUseCache, timeline
-from ..host_time import HostWork, calls_work
 from ..options import CompileOptions
 from ..problem import Plan, Problem
 from ..request import Loaded
@@ -32,6 +31,7 @@ from ..vocabulary import is_npu
 
 if TYPE_CHECKING:
     from ..extract.program import Invoke, Program, Step
+    from ..host_time import HostWork
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +144,7 @@ class Ranking:
         return self._calls_work(loaded)[1]
 
     def _calls_work(self, loaded: Loaded) -> tuple[float, int]:
-        return calls_work(loaded.module, loaded.request.function, self._host_work, loaded.request.options.cpu)
+        return _calls_work(loaded, self._host_work)
 
     def npu_cycles(self, planned: Planned) -> int:
         """The cycles of the NPU's calls."""
@@ -276,6 +276,12 @@ def without_limits(
     return replace(planned, extracted=replace(extracted, loaded=loaded, problem=problem))
 
 
+def _calls_work(loaded: Loaded, known: dict[Any, HostWork]) -> tuple[float, int]:
+    from ..host_time import calls_work  # with TVM, which delegates of ExecuTorch are made without
+
+    return calls_work(loaded.module, loaded.request.function, known, loaded.request.options.cpu)
+
+
 def beside_vela(planned: Planned, models: ModelCache) -> Planned:
     """`planned` with Vela's own bytes and cycles, whichever program was taken; without where Vela refuses the model."""
     loaded = planned.extracted.loaded
@@ -288,6 +294,6 @@ def beside_vela(planned: Planned, models: ModelCache) -> Planned:
         vela_arena_bytes=vela.vela_arena_bytes,
         vela_cycles=vela.vela_cycles,
         vela_stream_bounds=vela.vela_stream_bounds,
-        vela_host_cycles=round(calls_work(vela.module, vela.request.function, {}, vela.request.options.cpu)[0]),
+        vela_host_cycles=round(_calls_work(vela, {})[0]),
     )
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

@@ -197,4 +197,4 @@ def test_svdf_keeps_its_state(bit_exact, rank, kind):
     )
     operator = bit_exact(model, runs=memory + 3)
     assert [slot.name for slot in operator.states] == ["t4"]
-    assert any(b.size_bytes == 4 * filters and "over_time" in b.name for b in operator.problem.buffers)
+    assert not any("over_time" in b.name for b in operator.problem.buffers)  # sums have no bytes of the plan
