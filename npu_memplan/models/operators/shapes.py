@@ -92,9 +92,17 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     return tuple(made)
 
 
+_MOST_BROADCAST = 6  # axes
+
+
 def broadcast_inputs(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """All inputs, broadcast."""
-    return [broadcast_shapes([t.shape for t in inputs])]
+    found = [t.shape for t in inputs]
+    fits = len({*found}) == 1 or max(map(len, found)) <= _MOST_BROADCAST
+    _require_shape(
+        fits, f"its inputs of {max(map(len, found))} axes are broadcast; TFLite broadcasts {_MOST_BROADCAST}"
+    )
+    return [broadcast_shapes(found)]
 
 
 def prelu_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:

@@ -223,6 +223,7 @@ LARGEST_STEP = 1 << 16  # of a window; a map of that many rows fits no memory
 _STEPS = ("StrideH", "StrideW", "DilationHFactor", "DilationWFactor", "FilterHeight", "FilterWidth")
 # Values that the format defines, of options in any table.
 _ENUMERATIONS = {"Padding": 2, "Mode": 2, "FusedActivationFunction": 6}
+_RECURRENT = ("LSTM", "RNN")  # ends of names of operators that fuse TANH
 _REALS = ("Alpha", "Beta", "CellClip", "ProjClip")  # options that are real numbers
 _RESULT_TYPES = ("OutType", "OutputType")  # options that say an integer type
 _STORED = ("int8", "uint8", "int16")  # types of elements that stand for real numbers
@@ -449,6 +450,9 @@ def _validate_options(operator: CpuOperator, kind: str, results: Sequence[Tensor
         value = getattr(options, name)() if hasattr(options, name) else 0
         if not 0 <= value < values:
             raise ShapeError(f"has {name} {value}, which the format does not define")
+    fused = getattr(options, "FusedActivationFunction", int)()
+    if fused > tflite.ActivationFunctionType.RELU6 and not operator.name.endswith(_RECURRENT):
+        raise ShapeError(f"has FusedActivationFunction {fused}; TFLite fuses TANH and SIGN_BIT into no such operator")
 
 
 def _known_inputs(tensors: Sequence[Tensor | None], known: Mapping[int, Shape | None]) -> list[Tensor | None] | None:
