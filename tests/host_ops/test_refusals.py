@@ -27,7 +27,6 @@ REFUSALS = [
     ("ADD", [HALF, HALF], [HALF], ("AddOptions", {}), "'t0' is float16; the host operator takes float32 or int32"),
     ("ADD", [BARE, BARE], [BARE], ("AddOptions", {}), "tensor 't0' is not quantised"),
     ("ADD", [A, A], [A], None, "the file has no AddOptions for it"),
-    ("ADD", [A, A], [A], ("AddOptions", {"FusedActivationFunction": 4}), "fused activation number 4"),
     ("SOFTMAX", [A], [A], ("SoftmaxOptions", {"Beta": 1.0}), "the reference demands 0.00390625 and -128"),
     ("L2_NORMALIZATION", [A], [A], ("L2NormOptions", {}), "the reference computes for 0.0078125 and 0"),
     (
