@@ -136,15 +136,12 @@ class Ranking:
     def host_cycles(self, loaded: Loaded) -> int:
         """The cycles of the CPU's calls, of the NPU's clock; calls that nobody can estimate count nothing."""
         clock = loaded.request.options.cpu_clock_hz or self.memory_map.clock_hz
-        cycles, _ = self._calls_work(loaded)
+        cycles, _ = _calls_work(loaded, self._host_work)
         return round(cycles * self.memory_map.clock_hz / clock)
 
     def untimed_calls(self, loaded: Loaded) -> int:
         """Calls of the CPU that nobody can estimate."""
-        return self._calls_work(loaded)[1]
-
-    def _calls_work(self, loaded: Loaded) -> tuple[float, int]:
-        return _calls_work(loaded, self._host_work)
+        return _calls_work(loaded, self._host_work)[1]
 
     def npu_cycles(self, planned: Planned) -> int:
         """The cycles of the NPU's calls."""
