@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
 import os
 import subprocess
 import sys
@@ -24,13 +23,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 
 from npu_memplan import planners
+from npu_memplan.cache import VARIABLE
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.problem.operator_order import GraphOperator, GraphStorage, OperatorGraph
 from npu_memplan.report.tflm import tflm_model
 from tests.support.random_networks.branching import KINDS, branching
+
+from .compile_cost import run_command, vela_command
 
 ACCELERATOR = "ethos-u55-256"
 MOST_SETS = 100_000  # of operators that have run, of one number of operators
@@ -153,16 +156,9 @@ def compile_network(model: Path, folder: Path, options: Sequence[str]) -> Compil
     command = [sys.executable, "-m", "npu_memplan", "compile", str(model), "--accelerator", ACCELERATOR, "--json"]
     command += ["-o", str(folder / "artifact"), "--force", "--check", *options]
     printed, errors = folder / "printed", folder / "errors"
-    with (
-        printed.open("w") as output,
-        errors.open("w") as error,
-        subprocess.Popen(
-            command, stdout=output, stderr=error, env={**os.environ, "NPU_MEMPLAN_PROGRAM_CACHE": "off"}
-        ) as started,
-    ):
-        _, status, used = os.wait4(started.pid, 0)
-        started.returncode = os.waitstatus_to_exitcode(status)
-    if started.returncode:
+    with printed.open("w") as output, errors.open("w") as error:
+        cost = run_command(command, folder / "artifact", {**os.environ, VARIABLE: "off"}, output, error)
+    if cost.code:
         raise SystemExit(f"{model.name} {options}: {errors.read_text()[-1000:]}")
     found = json.loads(printed.read_text())
     return Compiled(
@@ -171,16 +167,15 @@ def compile_network(model: Path, folder: Path, options: Sequence[str]) -> Compil
         found["vela_arena_bytes"] or 0,
         found["vela_stream_cycles"] or 0,
         found["check"]["verdict"] if found["check"] else "none",
-        used.ru_utime + used.ru_stime,
-        used.ru_maxrss / 1024,
+        cost.cpu,
+        cost.peak_mb,
     )
 
 
 def vela_size_bytes(model: Path, folder: Path) -> int:
     """The arena by `vela --optimise Size`, as its summary says."""
-    command = [str(Path(sys.executable).parent / "vela"), str(model), "--accelerator-config", ACCELERATOR]
-    command += ["--optimise", "Size", "--output-dir", str(folder), "--config", "Arm/vela.ini"]
-    command += ["--system-config", "Ethos_U55_High_End_Embedded", "--memory-mode", "Shared_Sram"]
+    program, *words = vela_command(model, ACCELERATOR, folder)
+    command = [str(Path(sys.executable).with_name(program)), *words, "--optimise", "Size"]
     subprocess.run(command, check=True, capture_output=True)
     (summary,) = folder.glob(f"{model.stem}_summary_*.csv")
     with summary.open(newline="") as file:
@@ -195,16 +190,13 @@ def measure(model: Path, folder: Path) -> Row:
     graph = graph_of(network)
     problem = tflm_model(content, model.name).problem
     tflm = planners.plan(problem, "greedy-by-size")
-    heights = [
-        p.offset_bytes + next(b.size_bytes for b in problem.buffers if b.name == p.buffer) for p in tflm.placements
-    ]
     return Row(
         model.stem,
         len(network.operators),
         graph.peak_bytes(range(len(graph.operators))),
         graph.best_order().peak_bytes,
         best_peak(graph),
-        max(heights),
+        sum(usage.used_bytes for usage in tflm.usage),
         vela_size_bytes(model, folder),
         compile_network(model, folder, []),
         compile_network(model, folder, ["--objective", "bytes"]),
@@ -218,11 +210,6 @@ def drawn(count: int, sizes: Sequence[int], maps: int, folder: Path) -> Iterator
         path = folder / f"{kind}_{most}_{seed}.tflite"
         path.write_bytes(branching(kind, most, seed, maps).finish())
         yield path
-
-
-def mean(values: Sequence[float]) -> float:
-    """Geometric."""
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def main() -> None:
@@ -244,10 +231,12 @@ def main() -> None:
             for fault in rows[-1].faults():
                 print(f"FAULT {fault}", flush=True)
                 faults += 1
-    print(f"fewest / Vela Size {mean([row.fewest.bytes / row.vela_size for row in rows]):.3f} (geometric mean)")
+    print(
+        f"fewest / Vela Size {geometric_mean([row.fewest.bytes / row.vela_size for row in rows]):.3f} (geometric mean)"
+    )
     wired = [row.fewest.bytes / (row.best or row.ordered) for row in rows if row.name.startswith(("randwire", "darts"))]
     if wired:
-        print(f"fewest / best order of RandWire and DARTS {mean(wired):.3f}")
+        print(f"fewest / best order of RandWire and DARTS {geometric_mean(wired):.3f}")
     raise SystemExit(1 if faults else 0)
 
 

@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -169,13 +170,26 @@ class Cost:
     code: int
 
 
-def run_command(command: Sequence[str], output: Path, environment: Mapping[str, str]) -> Cost:
+def run_command(
+    command: Sequence[str],
+    output: Path,
+    environment: Mapping[str, str],
+    stdout: IO[str] | int = subprocess.DEVNULL,
+    stderr: IO[str] | int = subprocess.DEVNULL,
+) -> Cost:
     """Run one command, which writes below `output`."""
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+    with subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr) as started:
         _, status, used = os.wait4(started.pid, 0)
         started.returncode = os.waitstatus_to_exitcode(status)
     written = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, written, started.returncode)
+
+
+def vela_command(model: Path, accelerator: str, output: Path) -> list[str]:
+    """`vela` with the memories that `compile` takes by default."""
+    system, mode = next(flags for family, flags in VELA_FLAGS.items() if accelerator.startswith(family))
+    command = ["vela", str(model), "--accelerator-config", accelerator, "--config", "Arm/vela.ini"]
+    return [*command, "--system-config", system, "--memory-mode", mode, "--output-dir", str(output)]
 
 
 def measure_model(model: Path, accelerator: str, folder: Path) -> tuple[Cost, Cost, Cost]:
@@ -183,19 +197,8 @@ def measure_model(model: Path, accelerator: str, folder: Path) -> tuple[Cost, Co
     programs = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", VARIABLE: "off"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a compile that has no bytecode on disk takes longer
-    system, mode = next(flags for family, flags in VELA_FLAGS.items() if accelerator.startswith(family))
     outputs = [folder / f"{model.stem}.{number}" for number in range(3)]
-    vela = [
-        "vela",
-        str(model),
-        "--accelerator-config",
-        accelerator,
-        "--config",
-        "Arm/vela.ini",
-        "--system-config",
-        system,
-    ]
-    vela += ["--memory-mode", mode, "--output-dir", str(outputs[0])]
+    vela = vela_command(model, accelerator, outputs[0])
     compiles = [
         [sys.executable, "-m", "npu_memplan", "compile", str(model), "--accelerator", accelerator, *more]
         for more in (["-o", str(outputs[1])], ["-o", str(outputs[2]), "--effort", "quick"])

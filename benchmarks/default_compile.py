@@ -90,8 +90,9 @@ def cpu_cycles(compiled: Compiled) -> tuple[int, int]:
     """Cycles of the CPU's calls, and of what Vela leaves to the CPU, of the NPU's clock."""
     artifact = compiled.artifact
     assert artifact.timing is not None
-    clocks = artifact.timing.clock_hz / artifact.host_clock_hz if artifact.host_clock_hz else 1
-    return round((artifact.host_cycles or 0) * clocks), round((artifact.timing.vela_host_cycles or 0) * clocks)
+    clocks = artifact.timing.clock_hz / artifact.host_clock_hz
+    ours, theirs = artifact.host_cycles or 0, artifact.timing.vela_host_cycles or 0
+    return round(ours * clocks), round(theirs * clocks)
 
 
 def excess_by_windows(compiled: Compiled) -> float:
