@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .ethosu.time import MemoryMap
 
 
+SELECTED = "selected: "  # a note that says which program was selected and why begins so
 _FEWEST = 3  # bindings, the last of which reads the others, have more orders than one
 
 
@@ -104,6 +105,11 @@ class Loaded:
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
     vela_host_cycles: int | None = None  # what it leaves to the CPU, of the CPU's clock; None: that of this program
     vela_stream_cycles: tuple[int, ...] = ()  # ours of the same, under each of `ethosu.time.MODELS`
+
+    def with_selection(self, text: str) -> Loaded:
+        """The same with a note of what was selected and why, in place of the one that it has."""
+        others = (note for note in self.notes if not note.startswith(SELECTED))
+        return replace(self, notes=(*others, f"{SELECTED}{text}"))
 
     @property
     def comparable_cycles(self) -> tuple[int, ...]:

@@ -244,4 +244,4 @@ def _check_run(program: ExecutorchProgram, method: Method, board: Board, given: 
     cycles = sum(stats.cycles for stats in ran.stats)
     alone = f"; {', '.join(ran.missing)} were not run, so delegates had inputs of their own" if ran.missing else ""
     yield Remark(Level.NOTE, "run", f"method {method.name!r} runs in our simulator, {cycles:,} estimated cycles{alone}"
-                 "; compared with nothing")  # fmt: skip
+                 "; not compared")  # fmt: skip

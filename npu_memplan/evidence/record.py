@@ -118,7 +118,7 @@ class EvidenceRecord:
         if failed:
             parts.append(f"{failed} without a result")
         if not self.reference:
-            parts.append("compared with nothing")
+            parts.append("not compared with a reference")
         return f"{', '.join(parts)}; cycles and beats counted by {self.counted_by}"
 
 

@@ -348,7 +348,7 @@ def _make_explained(found: SearchResult, rank: Ranking, requested: CompileOption
         low, high = min(found.cycles), max(found.cycles)
         text += f"; {low:,} to {high:,} by how memories are shared, at most {found.ratio:.3f} of Vela's own"
     loaded = made.extracted.loaded
-    loaded = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
+    loaded = loaded.with_selection(text)
     report_missing_search()
     return _for_options(replace(made, extracted=replace(made.extracted, loaded=loaded)), requested)
 

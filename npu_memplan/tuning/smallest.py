@@ -175,9 +175,8 @@ def _note_backends(best: Planned, found: Sequence[Planned], rank: Ranking) -> Pl
         backend = planned.extracted.loaded.backend
         least[backend] = min(rank(planned)[1], least.get(backend, rank(planned)[1]))
     others = ", ".join(f"{backend} {size:,}" for backend, size in least.items() if backend != loaded.backend)
-    text = f"taken: {loaded.backend}, {rank(best)[1]:,} bytes{f'; {others}' if others else ''}"
-    notes = (*(note for note in loaded.notes if not note.startswith("taken: ")), text)
-    return replace(best, extracted=replace(best.extracted, loaded=replace(loaded, notes=notes)))
+    text = f"{loaded.backend}, {rank(best)[1]:,} bytes{f'; {others}' if others else ''}"
+    return replace(best, extracted=replace(best.extracted, loaded=loaded.with_selection(text)))
 
 
 def _may_win(planned: Planned, other: Planned) -> bool:

@@ -15,7 +15,7 @@ from tests.support.random_networks.verdict import ways
 
 def least_and_taken(model: Path, options: CompileOptions) -> tuple[int, int]:
     """Cycles that are printed: the bound, and those of the program."""
-    (note,) = (n for n in compiler.plan_model(model, options).artifact.notes if n.startswith("taken: "))
+    (note,) = (n for n in compiler.plan_model(model, options).artifact.notes if n.startswith("selected: "))
     found = re.search(r"([\d,]+) cycles (?:\([\d,]+ on the CPU\) )?in [\d,]+ bytes, ([\d,]+) at least", note)
     assert found is not None, note
     taken, least = (int(text.replace(",", "")) for text in found.groups())

@@ -14,6 +14,7 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckVerdict
 from ...options import NO_NPU, CompileOptions
+from ...request import SELECTED
 from ...sizes import difference_text, percent_text
 from ..facts.npu_work import multiplier_use, operations_text
 from .compile_result import result_texts, verdict
@@ -21,7 +22,6 @@ from .memory_txt import host_work_text
 
 LINES = 8
 WIDTH = 100  # columns
-_TAKEN = "taken: "  # the note of a selection
 
 
 def first_screen(artifact: Artifact, output: Path) -> list[str]:
@@ -29,7 +29,7 @@ def first_screen(artifact: Artifact, output: Path) -> list[str]:
     last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
     first = _wrap_text(verdict(artifact))
     facts = [_wrap_text(text) for text in _fact_sentences(artifact)]
-    notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
+    notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith(SELECTED)]
     room = LINES - len(first) - len(last)
     lines, left = list(first), 0
     for index, paragraph in enumerate((*facts, *notes)):
@@ -72,7 +72,7 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
 
 def _selected_program(artifact: Artifact) -> str:
     """The compiler of the NPU's operations, and the best of what was not taken."""
-    taken = next((note.removeprefix(_TAKEN) for note in artifact.notes if note.startswith(_TAKEN)), "")
+    taken = next((note.removeprefix(SELECTED) for note in artifact.notes if note.startswith(SELECTED)), "")
     if not taken:
         return {"vela": "Vela's stream", "tvm": "native lowering"}.get(artifact.target.npu_compiler, "")
     clauses = taken.split("; ")[:2]
