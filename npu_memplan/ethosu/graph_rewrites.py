@@ -1,13 +1,13 @@
 """Rewrites of a layer graph that save memory or time before lowering.
 
-Invariant: a folded graph computes the same outputs; nothing is folded when a tensor between has another reader or is
-an output of the graph. A table that is folded is indexed by exactly the values that the layer before it would have
-stored. Every result is the same integer, scaled and rounded once: the sums of rows are exact 32-bit numbers, and so
-are their sums. It takes more operations, for programs in stripes: rows are summed as they are made, so the map in
-front of an average pool or a fully connected layer is never there as a whole. The same sums, element by element: the
-first convolution copies stored values (its weights are 0 and 1, its scale is 1), the second has the weights of the
-original in another order; the multipliers take eight channels at a time whether there are eight or one. It is done
-where both together take fewer cycles by the estimate of time.
+Invariant: a folded graph computes the same outputs; nothing is folded when a tensor between has another reader or is an
+output of the graph. A table that is folded is indexed by exactly the values that the layer before it would have stored.
+Sums by rows give the same integer, scaled and rounded once: the sums of rows are exact 32-bit numbers, and so are their
+sums. They take more operations, and serve programs in stripes: rows are summed as they are made, so the map in front of
+an average pool or a fully connected layer never exists as a whole. Gathered windows give the same sums, element by
+element: the first convolution copies stored values (its weights are 0 and 1, its scale is 1), the second has the
+weights of the original in another order; the multipliers take eight channels at a time whether there are eight or one.
+Windows are gathered where both convolutions together take fewer estimated cycles.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ from .time.estimate import cycles_in_a_row
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Looked(Layer):
-    """A layer whose one operation looks its results up: `layer` made `between`, of which `table` makes the output."""
+    """A layer whose single operation ends with a table: `layer` computed tensor `between`, which `table` maps to the
+    output.
+    """
 
     layer: Layer
     between: LayerTensor
@@ -72,7 +74,7 @@ T = TypeVar("T", Pad, ChannelGather)
 
 
 def fold_pads(graph: LayerGraph) -> LayerGraph:
-    """Let convolutions and maxima do the padding of a Pad that feeds them alone."""
+    """Let convolutions and maxima do the padding of a Pad that only they read."""
     return _into_readers(graph, Pad, _padding)
 
 
@@ -84,7 +86,9 @@ def fold_gathers(graph: LayerGraph) -> LayerGraph:
 def _into_readers(
     graph: LayerGraph, kind: type[T], reading: Callable[[T, Sequence[Layer], LayerGraph], Sequence[Layer] | None]
 ) -> LayerGraph:
-    """Without the layers of a kind whose readers can all do their work: what `reading` makes of those."""
+    """`graph` without those layers of a `kind` whose work all their readers can do; `reading` gives the new readers,
+    None where they cannot.
+    """
     layers: list[Layer] = list(graph.layers)
     for layer in [layer for layer in layers if isinstance(layer, kind)]:
         readers = [reader for reader in layers if layer.output in reader.inputs]
@@ -97,7 +101,7 @@ def _into_readers(
 
 
 def fold_tables(graph: LayerGraph) -> LayerGraph:
-    """Let the operations that make a tensor look it up, where a table is all that reads it."""
+    """Let an operation apply a table to its own results, where only the table reads them."""
     layers: list[Layer] = list(graph.layers)
     for lookup in [layer for layer in layers if isinstance(layer, Lookup)]:
         (between,) = lookup.inputs
@@ -111,7 +115,9 @@ def fold_tables(graph: LayerGraph) -> LayerGraph:
 
 
 def fold_transposes(graph: LayerGraph) -> LayerGraph:
-    """Let products of matrices read what is transposed for them alone, where they would transpose it back."""
+    """Let products of matrices read the input of a Transpose that only they read, where they would transpose
+    it back.
+    """
     layers: list[Layer] = list(graph.layers)
     for matmul in [layer for layer in layers if isinstance(layer, BatchMatMul)]:
         made = matmul
@@ -148,7 +154,9 @@ def fold_types(graph: LayerGraph) -> LayerGraph:
 
 
 def _gathering(gather: ChannelGather, readers: Sequence[Layer], graph: LayerGraph) -> list[Conv] | None:
-    """None also where they would add more products than the gather takes."""
+    """The readers of `gather` as convolutions over all channels; None where one cannot, or where that adds more
+    products than the gather takes.
+    """
     if len(set(gather.places)) < len(gather.places):
         return None
     shape = graph.tensors[gather.inputs[0]].shape
@@ -173,7 +181,9 @@ def _padding(pad: Pad, readers: Sequence[Layer], graph: LayerGraph) -> list[Laye
 
 
 def _pad_window(pad: Pad, reader: Layer, padded: LayerTensor) -> Layer | None:
-    """`reader` with the padding in its own window: the zero point for sums, what no maximum sees for maxima."""
+    """`reader` with the padding in its own window; the zero point for sums, the type's lowest value for maxima. None
+    where `pad` has another value, or more rows or columns than a window takes.
+    """
     if isinstance(reader, Conv) and not reader.upscale and pad.value == padded.zero_point:
         kernel = tuple(
             (extent - 1) * step + 1 for extent, step in zip(reader.weights.shape[1:3], reader.dilation, strict=True)

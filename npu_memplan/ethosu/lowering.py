@@ -3,7 +3,7 @@
 Invariant: the program's inputs and outputs are the graph's, in order, dense NHWC; everything else is internal and free
 for the planner; the program computes exactly what TFLite's reference kernels do. A layer comes after those whose
 tensors it reads, and those that touch the same state keep their order; the operations of a layer stay together, and
-each reads the look-up table that it read before. The program is another one only where fewer bytes are alive at its
+each reads the look-up table that it read before. Operations are reordered only where fewer bytes are then alive at the
 worst operation, whether inputs may be overwritten or not.
 """
 
@@ -231,9 +231,9 @@ OperatorOf = Callable[[str, tuple[int, ...]], int]
 
 @dataclass(frozen=True, slots=True)
 class LoweringTarget:
-    """The target of a lowering: feature maps inside would rather be in `fast_region` (-1: no preference), `memory_map`
-    are the memories around the NPU (None: its default system's), of which the last region's has the maps; `for_cycles`:
-    time is worth more than bytes; `sums_by_rows`: sums over whole maps are made by rows.
+    """The target of a lowering. `fast_region`: the preferred region of internal feature maps (-1: no preference);
+    `memory_map`: the memories around the NPU (None: its default system's), of which the last region's has the maps;
+    `for_cycles`: cycles count more than bytes; `sums_by_rows`: sums over whole maps are made by rows.
     """
 
     fast_region: int = -1
@@ -264,8 +264,8 @@ def lower(
 ) -> Lowered:
     """Lower every layer.
 
-    `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
-    `LoweringError` names the layer that cannot be.
+    `operators` gives a layer's operator in the source model, from its output and the operators of its inputs.
+    `LoweringError` names a layer that cannot be lowered.
     """
     memory_map = lowering_target.memory_map or default_memory_map(accelerator)
     graph = fold_transposes(fold_types(fold_gathers(fold_pads(graph))))

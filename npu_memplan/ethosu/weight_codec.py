@@ -1,4 +1,4 @@
-"""The NPU's compressed weights and scale tables, by Vela's codec: the one module of ours that loads it.
+"""The NPU's compressed weights and scale tables, by Vela's codec, which only this module loads.
 
 Invariant: what was encoded decodes to the same values in the order of the stream. The codec puts weights into the order
 of Ethos-U55 and U65 itself; for Ethos-U85 `weight_order` does. Nothing else of Vela's Python package is imported: that

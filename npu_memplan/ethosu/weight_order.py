@@ -60,7 +60,7 @@ class WeightArrangement:
 
     @property
     def in_a_row(self) -> int:
-        """Weights of all cores together that one stream for them all has one after the other."""
+        """Consecutive weights, of all cores together, of a stream that serves all cores."""
         return self.micro_depth * self.depth_in_a_row * self._fill
 
     @property
@@ -95,7 +95,7 @@ def is_sparse(weights: NDArray[np.int16]) -> bool:
 def weights_of(
     found: Sequence[NDArray[np.int16]], shape: tuple[int, ...], order: WeightArrangement, target: Architecture
 ) -> NDArray[np.int16] | None:
-    """The weights [O, H, W, I] that `streams` made these of; None where they are not as many as of such a shape."""
+    """The weights [O, H, W, I] from which `streams` made `found`; None where their number does not fit `shape`."""
     count = int(np.prod(shape))
     places = streams(np.arange(1, count + 1, dtype=np.int32).reshape(shape), order, target)
     if [len(part) for part in places] != [len(part) for part in found]:

@@ -1,10 +1,10 @@
 """What one NPU configuration is: limits, micro-blocks, queues, ports, SHRAM and rates, as one record.
 
-Invariant: everything here depends on the configuration alone, never on a network or the memory around it;
-no module outside this folder branches on a product or a number of MACs.
+Invariant: everything here depends on the configuration alone, never on a network or the memory around it; no module
+outside this folder branches on a product or a number of MACs.
 
-A family is a file with its records (`ethosu55_65.py`, `ethosu85.py`), listed in `__init__.py`. What one has and another
-has not is a field with a default; registers and words belong to a `Language`, and to `stream/`.
+`configurations.py` has the records of all families, `__init__.py` finds one by its name. What only some families have
+is a field with a default; registers and words belong to a `Language`, and to `stream/`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Channel(Enum):
 
 
 class OutputKind(Enum):
-    """The features that decide how fast the output unit makes elements."""
+    """The features of an operation that decide how fast the output unit writes elements."""
 
     BINARY_32 = "elementwise of two 32-bit operands"
     UNARY_32 = "elementwise of one 32-bit operand"
@@ -106,7 +106,7 @@ class Granules:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Cycles of the parts of a core. Source: the tables of Arm's published optimiser (see `ethosu55_65.py`)."""
+    """Cycles of the parts of a core. Source: the tables of Arm's published optimiser (see `configurations.py`)."""
 
     output: Mapping[OutputKind, float] = field(hash=False)  # cycles an output element, of the whole NPU
     lookup: float  # at least these cycles an element when a table or function follows
@@ -144,7 +144,7 @@ class Architecture:
     macs: int  # multiply-accumulates per cycle over all cores
     ofm_micro: Shape  # the smallest OFM block: what one pass of a core's multipliers makes
     shram_kib: int  # of one core, as far as a stream can address it
-    granules: Granules | None  # None: blocks are not given banks by registers
+    granules: Granules | None  # None: no registers divide SHRAM
     rates: Rates
     product: Product
     cores: int
@@ -176,11 +176,11 @@ class Architecture:
     decoded_weights: int = 8  # a cycle, of each core that makes blocks of its own
     input_bytes: int = 0  # of input blocks that stay while all depths of output blocks are made; 0: none
     sub_kernel: int = 8  # rows and columns of one pass over a large kernel
-    rams: BlockRams | None = field(default=None, hash=False)  # None: registers hand out SHRAM
+    rams: BlockRams | None = field(default=None, hash=False)  # None: registers divide SHRAM among its uses
 
     def __hash__(self) -> int:
-        """The hash of what tells configurations apart: caches of single operations are asked for one by the
-        thousand.
+        """The hash of the fields that tell configurations apart: caches of single operations need it thousands of
+        times.
         """
         return hash((self.macs, self.id_word))
 

@@ -1,8 +1,8 @@
 """Functions of one value: tables, the NPU's own functions, leaky and parametric RELU, other scales and types.
 
-Invariant: the result is one of both products, each as TFLite's reference rounds it: their maximum where that is the
-one of the right side for every value, else the sum of what is left when each side is clamped to its own. Every
-intermediate is a number that TFLite's reference computes too; none of them saturates unless the result does.
+Invariant: a leaky RELU is one of two products, each rounded as TFLite's reference does: their maximum where that is the
+right one for every value, else the sum of both, each clamped to its own side of zero. Every intermediate is a number
+that TFLite's reference computes too; none of them saturates unless the result does.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class LeakyRelu(Layer):
         return None if self.slope >= 0 else f"its slope {self.slope:g} is below zero; scales of the NPU are not"
 
     def emit(self, context: EmitContext) -> None:
-        """A maximum takes as many cycles as the memory; a sum, of which one part has to be 0, some more."""
+        """Append a maximum of two products, or the sum of two of which one is 0, which takes more cycles."""
         x, out = (context.tensors[name] for name in (*self.inputs, self.output))
         ifm, ofm, builder = context.operand(x.name), context.operand(out.name), context.builder
         low, high = out.limits
@@ -196,7 +196,7 @@ class LeakyRelu(Layer):
 
 
 def _is_maximum(above: Scale, below: Scale) -> bool:
-    """Whether the larger of both products is the result, for every int16: roundings may turn close ones round."""
+    """Whether the larger product is the result for every int16; rounding may change the order of close ones."""
     values = np.arange(INT16[0], INT16[1] + 1, dtype=np.int64)
     upper, lower = (multiply_by_quantised(values, scale.multiplier, scale.exponent) for scale in (above, below))
     return bool(np.array_equal(np.maximum(upper, lower), np.where(values < 0, lower, upper)))

@@ -314,7 +314,7 @@ class ComparedMaps(Layer):
         return broadcast_problem((first, second, whole), ((first, second),))
 
     def emit(self, context: EmitContext) -> None:
-        """All bits of a true result are set, of which the lowest stays."""
+        """Append the comparison and a mask: a true result has all bits set, of which the lowest stays."""
         names = (*self.inputs, self.output)
         tensors = [context.tensors[name] for name in names]
         for *views, made in image_views(context, names, [four_dimensions(tensor.shape) for tensor in tensors]):
@@ -407,7 +407,7 @@ class Select(Layer):
         )
 
     def emit(self, context: EmitContext) -> None:
-        """A mask of the flags, what it leaves of either, and both together."""
+        """Append the operations: a mask of the flags, each input under the mask, and both joined."""
         names = (*self.inputs, self.output)
         tensors = tuple(context.tensors[name] for name in names)
         dtype = "int16" if tensors[-1].element_bytes == 2 else "int8"

@@ -85,8 +85,9 @@ class Transpose(Layer):
         return None
 
     def emit(self, context: EmitContext) -> None:
-        """One operation that stores its results in another order, or one convolution for few planes and pixels, which
-        is made in stripes; else a copy of rows whose channels stay, or one for each channel of the side that has fewer.
+        """One operation that stores its results in another order, or one convolution where planes and pixels are few,
+        which may be made in stripes; else a copy of rows whose channels stay, or a copy for each channel of the side
+        that has fewer.
         """
         source, target = context.view(self.inputs[0]), context.view(self.output)
         dtype = context.tensors[self.output].dtype
@@ -115,8 +116,8 @@ class Transpose(Layer):
 
 
 def _in_bricks(planes: TensorView, pixels: TensorView) -> tuple[TensorView, TensorView] | None:
-    """[C, H, W] as bricks of 16 columns, one for each plane, and [H, W, C] as as many channels; None where the bytes
-    are not such.
+    """[C, H, W] as bricks of 16 columns, one for each plane, and [H, W, C] with as many channels; None where the bytes
+    are not laid out so.
     """
     (height, width, depth), size = pixels.shape[-3:], pixels.element_bytes
     dense = planes.is_dense and pixels.is_dense and planes.offset % BRICK_CHANNELS == 0

@@ -1,9 +1,9 @@
 """Softmax of 8-bit and of int16 values as NPU operations, equal to TFLite's fixed-point reference.
 
-Invariant: every intermediate is the int32 that TFLite's reference computes: exponentials in Q0.31 from a table over
-the 256 possible differences to the row's maximum, their sum in Q12.19, and its reciprocal by three Newton-Raphson
-steps in Q2.29. For int16, it is exponentials with 15 fraction bits from a
-table over the differences to the row's maximum, their sum, and its reciprocal from another table.
+Invariant: every intermediate is the int32 that TFLite's reference computes: exponentials in Q0.31 from a table over the
+256 possible differences to the row's maximum, their sum in Q12.19, and its reciprocal by three Newton-Raphson steps in
+Q2.29. Int16 has exponentials with 15 fraction bits from a table over the differences to the row's maximum, their sum,
+and its reciprocal from another table.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _AXES = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
 
 
 class LoweringError(NpuMemplanError):
-    """A layer that passed its limits cannot be put on the NPU after all."""
+    """A layer that passed the checks of its limits cannot be put on the NPU."""
 
 
 class LayerRefusedError(LoweringError, RefusalError):
@@ -100,7 +100,7 @@ class Builder:
         return unique
 
     def temporary(self, name: str, shape: tuple[int, ...], dtype: str, zero_point: int = 0) -> Operand:
-        """A feature map of its own for what lies between the operations of one layer; dense [H, W, C]."""
+        """A new feature map for an intermediate result of a layer's operations; dense [H, W, C]."""
         element_bytes = int(np.dtype(dtype).itemsize)
         buffer = self.buffer(name, int(np.prod(shape)) * element_bytes, BufferRole.FEATURE_MAP)
         return Operand(TensorView.dense(buffer, shape, element_bytes), dtype, zero_point)
@@ -160,7 +160,7 @@ class Builder:
             raise LayerRefusedError(str(error)) from error
         kernel = self._draft_kernel(ifm, ofm, window, output, weights, depthwise, wide)
         streams = self._form.encode(kernel.place(self._region_of), self.accelerator, weights, bias, scales)
-        # blocks once more, now that it is known how long they are
+        # blocks are chosen again, now that the sizes of the streams are known
         self._operations.append(self._in_blocks(self._with_streams(kernel, streams), encoded=True))
 
     def cycles_of_sums(
@@ -389,7 +389,7 @@ class Builder:
 
 @dataclass(frozen=True, slots=True)
 class EmitContext:
-    """One graph on its way into `builder`."""
+    """A graph and the `builder` that its layers append operations to."""
 
     builder: Builder
     tensors: Mapping[str, LayerTensor]

@@ -2,11 +2,11 @@
 
 Invariant: layers describe operations once, in the registers of Ethos-U55; what another family says otherwise is here.
 An operation of Ethos-U85 computes the same values from the same maps; roundings stand with their scales, either input
-may be broadcast (so that operands in the other order change places), an average divides by itself only, tables say
-their types, and block registers hand out no SHRAM. Every result is that of the functions which are built into
-Ethos-U55: TFLite's 256 values of the sigmoid at steps of 1/24, between which it draws lines, and their mirror image
-below zero. Sums of 32 bits have biases of 32 and multipliers of 31 bits, those of 48 bits have 48 and 15; what does
-not fit is reported before anything is encoded.
+may be broadcast (so that operands in the other order change places), an average divides by itself only, tables state
+their types, and no registers divide SHRAM. Every result is that of the functions which are built into Ethos-U55:
+TFLite's 256 values of the sigmoid at steps of 1/24, between which it draws lines, and their mirror image below zero.
+Sums of 32 bits have biases of 32 and multipliers of 31 bits, those of 48 bits have 48 and 15; what does not fit is
+reported before anything is encoded.
 """
 
 from __future__ import annotations

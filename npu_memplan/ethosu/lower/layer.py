@@ -3,8 +3,8 @@
 Invariant: a layer for which `problem` returns None is one that `emit` can put on the NPU, on every accelerator but
 those for which `unsupported_by` has a reason. Limits are the hardware's register widths and the rules of its block
 engine. A `LayerGraph` is in static single assignment - each tensor is an input, a constant, or made by exactly one
-layer that stands before its readers - and every layer is something `lower` can put on the NPU: a layer is built only
-where `layer.problem` is empty. Tensors are NHWC with N folded into the height. Every tensor of a graph has exactly one
+layer that stands before its readers - and every layer is one that `lower` can put on the NPU: a layer is built only
+where `problem` returns None. Tensors are NHWC with N folded into the height. Every tensor of a graph has exactly one
 `TensorView`, and tensors that share bytes do so because one is defined as a part or another shape of the other. Where
 strides cannot express that, the layer that makes the tensor is listed in `copies` and moves the data.
 """
@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StorageTraits:
-    """How a layer's tensors may be stored in memory: by itself, each densely in a buffer of its own."""
+    """How a layer's tensors may be stored in memory; by default, each densely in a buffer of its own."""
 
     bricks: tuple[str, ...] = ()  # tensors that it reads or writes in NHCWB16 as well
     dense: bool = False  # it sees its tensors in another shape: their bytes may have no gaps

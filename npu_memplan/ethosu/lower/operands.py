@@ -1,9 +1,9 @@
 """What an operation works on: quantised tensors, views of buffers, feature maps, windows, and what happens to results.
 
-Invariant: A tensor is a value with one scale and one zero point, wherever its bytes will be. A `TensorView` never
+Invariant: a tensor is a value with one scale and one zero point, wherever its bytes will be. A `TensorView` never
 copies; taking a box, a reshape or a place inside a larger tensor gives a new view of the same bytes or `None` when no
-strides can express it. Strides and offsets are bytes. These are descriptions without addresses or state;
-`emit.Builder` turns them into registers.
+strides can express it. Strides and offsets are bytes. These are descriptions without addresses or state; `emit.Builder`
+turns them into registers.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The steps of an accumulator on its way out."""
+    """The steps from an accumulator to a stored result."""
 
     clamp: tuple[int, int]
     scale: Scale | None = None  # None: one scale for each channel, from the scale table
@@ -333,7 +333,9 @@ _FEW = 3  # channels: those of a micro-block take twice as long to pool as four 
 
 
 def without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:
-    """Both seen with whole bricks for channels, where they have so few that most of a micro-block would be empty."""
+    """Both maps with columns joined into channels of whole bricks, where channels are so few that most of a micro-block
+    would be empty.
+    """
     height, width, depth = ifm.view.shape
     if depth > _FEW or width * depth % BRICK_CHANNELS or not (ifm.view.has_dense_rows and ofm.view.has_dense_rows):
         return ifm, ofm

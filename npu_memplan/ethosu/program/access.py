@@ -1,4 +1,4 @@
-"""Which bytes an operation reads and writes: the compiler's one source of truth, which lifting, waits and lowering ask.
+"""Which bytes an operation reads and writes; lifting, waits and lowering all take them from here.
 
 Invariant: the ranges are exact for feature maps (every byte of every element in the touched rectangle, no other), and
 whole lengths for weights, scales, LUTs and DMA. They are int64 arrays of shape [n, 2]: ascending, disjoint, half-open,
@@ -465,7 +465,7 @@ def is_wide(op: Operation) -> bool:
 
 
 def micro_block(op: Operation, accelerator: Architecture) -> Shape:
-    """The micro-block that ACC_FORMAT chooses; the first of the configuration where it has none such."""
+    """The micro-block that ACC_FORMAT names; where the configuration has no such micro-block, its first."""
     code = AccumulatorWord.MICRO_BLOCK.value_in(op.get(Register.ACC_FORMAT))
     if code in tuple(MicroBlock):
         plane = MicroBlock(code).plane
@@ -514,8 +514,8 @@ _FIXED_POOLS = (PoolMode.NONE, PoolMode.ARGMAX_Y)
 
 
 def is_indivisible(op: Operation) -> bool:
-    """Whether neither rows nor channels of an Ethos-U85 kernel can be made apart: results in another order, products of
-    two maps, and what is fixed.
+    """Whether an Ethos-U85 kernel can be cut neither by rows nor by channels: it stores results in another order,
+    multiplies two maps, or `is_fixed`.
     """
     if op.language is not Language.U85 or op.op is Op.DMA_START:
         return False
@@ -528,8 +528,8 @@ def is_indivisible(op: Operation) -> bool:
 
 
 def is_fixed(op: Operation) -> bool:
-    """Whether an Ethos-U85 kernel's blocks stay as its compiler made them: of chains, of sums that are kept or loaded,
-    of channels stored backwards, of bricks in another order, and of what we never make.
+    """Whether an Ethos-U85 kernel's blocks stay as its compiler chose them: kernels of chains, with accumulators kept
+    or loaded, with channels stored backwards or bricks in another order, and those that native lowering never makes.
     """
     if op.op is Op.DMA_START:
         return False
@@ -615,7 +615,7 @@ def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     try:
         at_zero = _kernel_at_zero(op.content(ADDRESS_REGISTERS), tuple(op.registers), accelerator)
     except AccessError:
-        return _operation_accesses(op, accelerator)  # which says where
+        return _operation_accesses(op, accelerator)  # its error names the stream offset
     return tuple(
         Access(a.role, a.region, tuple((r, s if r is None else s + op.get(r)) for r, s in a.parts), a.is_write)
         for a in at_zero
@@ -624,8 +624,8 @@ def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
 
 @lru_cache(1 << 13)
 def _kernel_at_zero(content: Content, names: tuple[Register, ...], accelerator: Architecture) -> tuple[Access, ...]:
-    """The accesses of a kernel that sets `names`, with every base address 0, which is not in `content`: programs that
-    are compared have most of their kernels in common.
+    """The accesses of a kernel that sets the registers `names`, every base address 0. `content` has no addresses:
+    candidates have most of their kernels in common, so the cache answers for most.
     """
     kernel = Operation.from_content(content)
     return _operation_accesses(
@@ -643,8 +643,8 @@ def _operation_accesses(op: Operation, accelerator: Architecture) -> tuple[Acces
 
 
 def _dma(op: Operation) -> tuple[Access, ...]:
-    """One run of bytes; on Ethos-U85 also rows and planes. Which rows an index chooses is in memory: any of those
-    that exist may be.
+    """The accesses of a transfer: one run of bytes; on Ethos-U85 also rows and planes. Indices are in memory and
+    unknown here, so an indexed transfer accesses every row that exists.
     """
     r = Register
     source, target, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
@@ -705,7 +705,7 @@ def _kernel_accesses(op: Operation, accelerator: Architecture) -> tuple[Access, 
 
 
 def _ignores_input(op: Operation) -> bool:
-    """Whether the results are what accumulators load from IFM2; IFM is there for its place and extents."""
+    """Whether results are the accumulators loaded from IFM2, and IFM only gives addresses and extents."""
     loads = AccumulatorWord.INPUT.value_in(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
     return op.language is Language.U85 and op.op is Op.POOL and op.parameter == PoolMode.NONE and loads
 

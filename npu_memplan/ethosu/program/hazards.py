@@ -73,12 +73,12 @@ def footprint(op: Operation, accelerator: Architecture) -> Footprint:
     try:
         return _cached_footprint(op.content(), accelerator)
     except AccessError:
-        return _footprint_of(op, accelerator)  # which says where
+        return _footprint_of(op, accelerator)  # its error names the stream offset
 
 
 @lru_cache(1 << 12)
 def _cached_footprint(content: Content, accelerator: Architecture) -> Footprint:
-    """Programs that are compared have most of their operations in common."""
+    """`footprint`, cached: candidates have most of their operations in common."""
     return _footprint_of(Operation.from_content(content), accelerator)
 
 
@@ -100,7 +100,7 @@ def working_bytes(op: Operation, accelerator: Architecture) -> int:
     """End of the SHRAM that a kernel works in: input blocks and double-buffered accumulators."""
     r = Register
     if accelerator.granules is None:
-        return 0  # what kernels work in has no address
+        return 0  # a kernel's working memory has no address
     whole = accelerator.shram_kib * BANK_BYTES
     start, inputs = op.get(r.AB_START, accelerator.shram_kib), op.get(r.IFM_IB_END)
     if op.op is Op.ELEMENTWISE:
@@ -207,12 +207,12 @@ def largest_blockdep(previous: Operation, op: Operation, accelerator: Architectu
             else known
         )
     except NpuMemplanError:
-        return _blockdep_between(previous, op, accelerator)  # which says where
+        return _blockdep_between(previous, op, accelerator)  # its error names the stream offset
 
 
 _UNUSED = ADDRESS_REGISTERS | {stream.length for stream in (*WEIGHTS, *SCALES)}
-_NOT_WRITTEN = _UNUSED - {*OFM.bases}  # what the kernel before says otherwise changes nothing
-_NOT_READ = _UNUSED - {*IFM.bases, *IFM2.bases}  # nor what the kernel says
+_NOT_WRITTEN = _UNUSED - {*OFM.bases}  # registers of the kernel before that do not matter
+_NOT_READ = _UNUSED - {*IFM.bases, *IFM2.bases}  # registers of the kernel that do not matter
 
 
 _BASE = 1 << 40  # more bytes than any distance
@@ -222,9 +222,9 @@ _BASE = 1 << 40  # more bytes than any distance
 def _at_distances(
     previous: Content, op: Content, apart: tuple[int, ...], accelerator: Architecture | None
 ) -> int | None:
-    """The BLOCKDEP of kernels whose inputs lie `apart` from the output before, wherever that is: plans that are
-    compared have most of these distances in common. None where a map is in several tiles, of which each has a place of
-    its own.
+    """The BLOCKDEP of kernels whose inputs are at the distances `apart` from the output before, cached: plans that are
+    compared have most of these distances in common. None where a map is in several tiles, each with an address of its
+    own.
     """
     before = Operation.from_content(previous).with_registers({Register.OFM_BASE0: _BASE})
     bases = (Register.IFM_BASE0, Register.IFM2_BASE0)
@@ -237,7 +237,7 @@ def _at_distances(
 
 @lru_cache(1 << 12)
 def _cached_blockdep(previous: Content, op: Content, accelerator: Architecture | None) -> int:
-    """Programs that are compared have most of their pairs in common, or all but the maps around them and constants."""
+    """`_blockdep_between`, cached: candidates have most of their pairs of kernels in common."""
     return _blockdep_between(Operation.from_content(previous), Operation.from_content(op), accelerator)
 
 
@@ -356,7 +356,7 @@ _Chain = tuple[Operation, ...]  # a transfer, a kernel, or kernels that run as o
 
 
 def stream_of(program: NpuProgram, place: Callable[[str], tuple[int, int]]) -> tuple[Command, ...]:
-    """The stream of a program whose buffers have the regions and addresses that `place` says."""
+    """The stream of a program; `place` gives the region and address of each buffer."""
     return schedule([program.place(i, place) for i in range(len(program.operations))], program.accelerator)
 
 
@@ -397,7 +397,7 @@ def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tupl
 def _wait(kind: Op, unfinished: list[_Chain], op: Operation, accelerator: Architecture) -> list[Command]:
     """The weakest wait after which nothing unfinished conflicts; removes what it makes finished."""
     for index in range(len(unfinished) - 1, -1, -1):
-        mine = footprint(op, accelerator)  # of few operations is it asked for
+        mine = footprint(op, accelerator)  # inside the loop: few operations have anything unfinished before them
         if any(footprint(one, accelerator).conflicts(mine) for one in unfinished[index]):
             younger = len(unfinished) - 1 - index
             del unfinished[: index + 1]

@@ -257,7 +257,9 @@ _LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.LUT, *_ALWAYS_LIVE)
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """The overlap that operations `operation` (at which `second` is born) to `last` (at which `first` dies) allow."""
+    """The overlap that operations `operation` (the first that writes `second`) to `last` (the last that reads `first`)
+    allow.
+    """
 
     allowed: AllowedOverlap
     operation: int
@@ -289,7 +291,7 @@ _NONE = _Touches.from_spans({})
 
 
 def find_overlaps(program: NpuProgram) -> tuple[Overlap, ...]:
-    """Every permission to overlap, in the order in which the second buffers are born.
+    """Every allowed overlap, in the order of the first writes of the second buffers.
 
     The caller must still check that nothing outside this program uses `first` afterwards.
     """
@@ -335,12 +337,12 @@ class _Search:
                 dead_in_part.pop(name, None)
 
     def _is_dead_in_part(self, name: str, index: int) -> bool:
-        """Some bytes of a complete buffer are not read by operation `index`, nor by a later one."""
+        """Whether some bytes of a complete buffer are read neither by operation `index` nor by a later one."""
         first, stop = self.reads.get(name, _NONE).remaining_from(np.array([index]))[0]
         return (first, stop) != (0, self.program.buffer(name).size_bytes)
 
     def _born_at(self, index: int, complete: dict[str, None], dead_in_part: dict[str, None]) -> Iterator[Overlap]:
-        """Permissions of the buffer whose life begins with operation `index`."""
+        """Allowed overlaps of the buffer whose lifetime begins with operation `index`."""
         place = self.program.operations[index].addresses.get(Register.OFM_BASE0)
         if place is None or self.live[place[0]][0] != index:
             return

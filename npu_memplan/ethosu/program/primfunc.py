@@ -155,7 +155,7 @@ _MADE: dict[Any, NpuProgram] = {}
 
 
 def cache_program(function: Any, program: NpuProgram) -> Any:
-    """`function`, which was made of `program`, so that it is not read back soon: that would find the same."""
+    """Keep `program` as the answer of `from_primfunc(function)`, so that it is not read back; returns `function`."""
     parameters = [b for b in program.buffers if b.role.is_parameter]
     internals = [b for b in program.buffers if not b.role.is_parameter]
     _MADE[function] = replace(program, buffers=(*parameters, *internals))
@@ -170,8 +170,8 @@ def encode_primfunc(function: Any) -> tuple[int, ...]:
 
 
 def schedule_parts(function: Any) -> tuple[tuple[Command, ...], ...]:
-    """The command streams of a planned function, waits and block dependencies included: one, or one for each part
-    between which rows of a streamed input come.
+    """The command streams of a planned function, waits and block dependencies included: one stream, or one for each
+    part of a program with a streamed input, whose rows come between the parts.
 
     The result is deterministic. `PrimFuncError` when a buffer has no place in a pool.
     """

@@ -40,7 +40,7 @@ class _Step(Protocol):
 
 
 def goes_on(step: _Step) -> bool:
-    """The kernel's results go to a chaining buffer, for the kernel after it."""
+    """Whether a kernel's results go to a chaining buffer, for the kernel after it."""
     if step.language is not Language.U85 or step.op is Op.DMA_START:
         return False
     return OutputWord.STORAGE.value_in(step.get(Register.OFM_PRECISION)) == MapStorage.CHAINED
@@ -289,8 +289,8 @@ class Feed(NamedTuple):
 
 
 def input_feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
-    """The feeds of the streamed input, as few as the `kept` rows allow; none where no operation reads a streamed
-    input.
+    """The feeds of the streamed input, as few as a buffer of `kept` rows allows; none where no operation reads a
+    streamed input.
     """
     readers = [(i, *o.input_rows) for i, o in enumerate(operations) if o.input_rows[1]]
     unread = list(accumulate((first for _, first, _ in reversed(readers)), min))[::-1]  # from each reader on
@@ -304,7 +304,7 @@ def input_feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ..
 
 
 def _rows_reached(stops: Sequence[int], room: int) -> int:
-    """The rows that the next readers need, as many readers as `room` rows do for; one at least."""
+    """The rows that the next readers need: of as many readers as `room` rows are enough for, at least one."""
     most = stops[0]
     for stop in stops[1:]:
         if stop > room:

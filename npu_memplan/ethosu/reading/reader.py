@@ -1,11 +1,11 @@
-"""Quantised expressions and calls read out of Relax, and the register of the layers that they become.
+"""Read quantised expressions and calls of Relax, and keep the records of the layers that they become.
 
-Invariant: A `Reader` follows variables only through its own bindings; a variable outside of them is an input. The same
+Invariant: a `Reader` follows variables only through its own bindings; a variable outside of them is an input. The same
 reader serves a pattern's check (bindings of the match) and the lowering (bindings of the composite function), so what
-was checked is what is lowered. TVM is imported by its methods only. What an attribute says in several ways comes out
-in one. Every number comes from the call's constants and from the description in `LAYER`, which the code was made with.
-A `Record` is complete - every layer in it has limits, storage and an emitter, every composite patterns and a parser -
-or it cannot be made; what `parse` returns passed every limit of the NPU.
+was checked is what is lowered. Only methods import TVM. Attributes with several spellings are returned in one form.
+Every number comes from the call's constants and from the description in `LAYER`, which the code was made with. A
+`Record` is complete - every layer in it has limits, storage and an emitter, every composite patterns and a parser - or
+it cannot be made; what `parse` returns passed every limit of the NPU.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _kind(expression: Any) -> str:
     return type(expression).__name__
 
 
-MAX_STRIDE = 3  # of any window of the NPU
+MAX_STRIDE = 3  # the NPU's largest, of all windows
 
 
 def pair(values: Any) -> tuple[int, int]:

@@ -1,15 +1,14 @@
 """Small rewrites that give the patterns one form to look for.
 
-Invariant: a normalised module computes the same values (float biases of quantised products aside, see `stored_form`).
-`split` becomes slices, so that each part can be a view of its own, and one part alone a reshape; no two operators
-share a dequantisation; feature maps become NHWC; moves that take channels together become one. What a chain of moves
-does is found by doing it to the elements' numbers, so no order of operators is known here; a chain is replaced only
-where every pixel keeps its place and all take the same channels. Channel shuffles of grouped networks are such chains,
-over tensors of five dimensions that no NPU operation walks. The values are the same; what is rewritten becomes one
-`image.resize2d` of stored values, of the nearest one. Every value stays what it was, but for float biases of quantised
-products, which become int32 in units of input scale x weight scale: the accumulator's units, as TFLite and ONNX
-exports store them. PyTorch (PT2E) keeps biases in float, pads and reshapes float values, and adds a product to its
-bias; the patterns look for the other forms.
+Invariant: a normalised module computes the same values (float biases of quantised products aside, see `StoredForm`).
+`split` becomes slices, so that each part can be a view of its own, and one part alone a reshape; no two operators share
+a dequantisation; feature maps become NHWC; moves that only take channels become one. What a chain of moves does is
+found by doing it to the elements' numbers, so no order of operators is known here; a chain is replaced only where every
+pixel keeps its place and all take the same channels. Channel shuffles of grouped networks are such chains, over tensors
+of five dimensions that no NPU operation walks. Repetitions of rows and columns become one nearest `image.resize2d` of
+stored values. Float biases of quantised products become int32 in units of input scale x weight scale: the accumulator's
+units, as TFLite and ONNX exports store them. PyTorch (PT2E) keeps biases in float, pads and reshapes float values, and
+adds a product to its bias; the patterns look for the other forms.
 """
 
 from __future__ import annotations
@@ -111,7 +110,9 @@ _TYPES_ENLARGED = ("int8", "uint8", "int16")
 
 
 def join_enlargements(mod: Any, keep: Collection[str]) -> Any:
-    """`mod` with enlargements as one call each, but for those of variables in `keep`."""
+    """`mod` with each enlargement, a chain of reshapes and repetitions, as one call; those of variables in
+    `keep` stay.
+    """
     mutator = _Enlargements(mod, keep)
     mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
     if not mutator.joined:

@@ -233,7 +233,9 @@ def _producers(bindings: Sequence[_Binding], composites: Mapping[Any, Any]) -> d
 
 
 def _join(groups: Sequence[_Group], first: _Group, others: Sequence[_Group], needs: int, one: _Binding) -> None:
-    """Put `one`, which needs so much, and the `others` into the first group; what needs it now needs what it needs."""
+    """Put `one`, which needs the groups of the bits `needs`, and all of the `others` into the group `first`; every
+    group that needs `first` then needs what `first` needs.
+    """
     for other in others:
         first.bits |= other.bits
         first.needs |= other.needs
@@ -276,12 +278,12 @@ def _groups_read(group: _Group, producers: Mapping[Any, _Group]) -> list[_Group]
 
 
 def _function(group: _Group, results: Sequence[Any], composites: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
-    """A function for the NPU, which calls functions inside of it, one a composite; and what it is called with."""
+    """A function for the NPU, with an inner function for each composite, and the arguments of its call."""
     own = {one.variable for one in group.bindings}
     made: list[Any] = []
     for number, one in enumerate(group.bindings):
         function, arguments = (
-            (_composite_grouping(one), one.reads) if one.name else (composites[one.value.op], one.value.args)
+            (_composite_function(one), one.reads) if one.name else (composites[one.value.op], one.value.args)
         )
         variable = relax.Var(f"composite_{number}", function.ty)
         made.append(relax.VarBinding(variable, function))
@@ -292,7 +294,7 @@ def _function(group: _Group, results: Sequence[Any], composites: Mapping[Any, An
     return relax.Function(parameters, body, result.ty).with_attr(CODEGEN, PREFIX), parameters
 
 
-def _composite_grouping(one: _Binding) -> Any:
+def _composite_function(one: _Binding) -> Any:
     """The function of a composite."""
     body = relax.SeqExpr([relax.BindingBlock(list(one.inside))], one.variable)
     return relax.Function(one.reads, body, one.variable.ty).with_attr(COMPOSITE, one.name)

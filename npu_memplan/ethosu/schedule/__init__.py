@@ -1,4 +1,5 @@
-"""How an operation is made: its block, its room in SHRAM, and in stripes of how many rows.
+"""How an operation is executed: its block, its layout of SHRAM, its stripes, the order of operations, and copies of
+constants.
 
 Invariant: no choice here changes a value that is computed, only bytes and time.
 """

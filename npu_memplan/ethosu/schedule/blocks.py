@@ -1,10 +1,10 @@
 """Choice of an operation's OFM block and of the order of its weights: those with the fewest estimated cycles.
 
 Invariant: the choice is a function of the operation's registers, the NPU and the memories its regions are in, and no
-block that was looked at takes fewer cycles by the estimate that reports use (`ethosu/time`), a part of the cycles in
-which it keeps memories busy added where transfers want those too. Looked at are, for each depth, the blocks that cut
-the plane least and the lowest; ties go to less traffic, then to the larger block. Before a plan says otherwise,
-constants are in region 0, tables inside the NPU, everything else in the last region, the NPU's own memory.
+block that was compared takes fewer cycles by the estimate that reports use (`ethosu/time`), to which a share of the
+cycles in which it keeps memories busy is added where transfers want those too. The blocks compared are, for each depth,
+those that cut the plane least and the lowest; ties go to less traffic, then to the larger block. Before a plan says
+otherwise, constants are in region 0, tables inside the NPU, everything else in the last region, the NPU's own memory.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class BlockChoice:
     cycles: int  # by which the operation makes a stream longer
 
     def registers(self, operation: Operation) -> dict[R, int]:
-        """The registers of `operation` that say so."""
+        """The values of the registers of `operation` that select this block and order."""
         changes = self.layout.registers(operation)
         if operation.op is Op.CONV:
             bits, order = operation[R.KERNEL_STRIDE], KernelStride.PART_KERNEL_FIRST
@@ -106,8 +106,8 @@ class BlockChoice:
 class Blocks:
     """Chooses blocks for operations of one NPU among one set of memories.
 
-    `beside`: how many cycles it is worth to leave a memory alone for one, since something else wants it meanwhile.
-    `like`: the same under another model of time that says the same of what operations need.
+    `beside`: the cost of each cycle in which a kernel uses a memory that transfers want meanwhile, in cycles. `like`:
+    an instance under another model of time whose resource uses are the same; its candidates are shared.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class Blocks:
         self._found: dict[object, list[_Candidate]] = {} if like is None else like._found
 
     def choose(self, operation: Operation, encoded: bool = False) -> BlockChoice:
-        """The cheapest block for `operation`, whose own block is not looked at; `BlockError` when none fits.
+        """The cheapest block for `operation`, whatever block it has now; `BlockError` when none fits.
 
-        Its regions say where its maps and weights are. `encoded`: its weights are, so their order and the depth of
-        blocks stay.
+        Its regions say where its maps and weights are. `encoded`: its weights are encoded already, so their order and
+        the depth of its blocks stay.
         """
         if operation.language is Language.U85 and is_fixed(operation):
             raise BlockError(f"the blocks of {operation.op.name} are its compiler's")
@@ -131,7 +131,7 @@ class Blocks:
         return self._known[key]
 
     def looked_at(self, operation: Operation, encoded: bool = False) -> Sequence[ShramLayout | RamLayout]:
-        """The layouts of `operation` among which `choose` chooses; none where its blocks are its compiler's."""
+        """The layouts that `choose` compares for `operation`; none where its blocks must stay (`is_fixed`)."""
         fixed = operation.language is Language.U85 and is_fixed(operation)
         return [] if fixed else [candidate.layout for candidate in self._could_be_best(operation, encoded)]
 
@@ -150,7 +150,7 @@ class Blocks:
             return operation
 
     def weighted_cycles(self, cycles: float, needs: ResourceUse) -> float:
-        """Cycles, and what it is worth to leave memories to transfers during the kernel."""
+        """`cycles`, and the cost of the memory cycles that the kernel takes from transfers."""
         return cycles + self._beside * sum(load.cycles for load in needs.loads)
 
     def _cheapest(self, operation: Operation, found: Sequence[_Candidate]) -> BlockChoice:
@@ -199,7 +199,9 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The blocks that are looked at: those that leave room for the next of the input, and the smallest there are."""
+    """Which blocks are compared: whether they leave room for the next block of the input, and whether the smallest are
+    among them.
+    """
 
     spare: bool = True
     smallest: bool = False
@@ -220,7 +222,9 @@ class _Candidate:
 
 
 def _rank(candidate: _Candidate) -> tuple[float, int, int]:
-    """About its cycles (what is busiest, and the first block of what is not), bytes moved, larger blocks first."""
+    """A sort key: approximate cycles (the busiest part, and one block of the others), bytes moved, larger
+    blocks first.
+    """
     needs = candidate.needs
     every = needs.multipliers + needs.output + sum(load.cycles for load in needs.loads)
     about = needs.floor + (every - needs.floor) / needs.blocks
@@ -228,7 +232,7 @@ def _rank(candidate: _Candidate) -> tuple[float, int, int]:
 
 
 def _micro_blocks(accelerator: Architecture, work: BlockWork, operation: Operation, encoded: bool) -> Iterator[Shape]:
-    """The micro-blocks that an operation may have; the order of weights that are encoded follows from one."""
+    """The micro-blocks that an operation may have: the one that the order of encoded weights follows from, or all."""
     if accelerator.rams is None:
         yield accelerator.ofm_micro
     elif encoded and work.kind in (BlockKind.CONV, BlockKind.DEPTHWISE):

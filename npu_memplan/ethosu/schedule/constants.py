@@ -1,14 +1,14 @@
 """Constants of a program: which kernels read which bytes, weights in slices of output channels, and look-up tables.
 
-Invariant: every operation reads the same values and computes the same, channel by channel. A slice is some blocks
-deep, so that nothing is read more often than before; or it is a block itself, lower than those before, in the order
-that this asks. Constants without the bytes that nothing reads keep what one register reaches together, in the same
-order and at the same residue of an address. A table is loaded after the last kernel that reads what lay in its bytes,
-and before the first that reads it; of operations that are interleaved, before the first of them.
+Invariant: every operation reads the same values and computes the same, channel by channel. A slice is some blocks deep,
+so that nothing is read more often than before; or it is one block, shallower than those before, with its weights in the
+order of such blocks. `compact` leaves out bytes that nothing reads; bytes that one register reaches stay together, in
+the same order and at the same residue of an address. A table is loaded after the last kernel that reads what lay in its
+bytes, and before the first that reads it; where operations are interleaved, before the first of them.
 
-Order of weights, outermost first: blocks of output channels; slices of input channels (32 depth-first with 8 bits,
-else 16); constants of the kernel; part-kernel first: groups of 8 input channels; micro-blocks of output channels; the
-rest. So everything of a block is runs of [repeats][micro-blocks][values], and other blocks have the same micro-blocks.
+Order of weights, outermost first: blocks of output channels; slices of input channels (32 depth-first with 8 bits, else
+16); constants of the kernel; part-kernel first: groups of 8 input channels; micro-blocks of output channels; the rest.
+So everything of a block is runs of [repeats][micro-blocks][values], and other blocks have the same micro-blocks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class ConstantBlock:
 
 
 def in_place(program: NpuProgram) -> NpuProgram:
-    """`program` without its copies of constants, as far as kernels can read what was copied where it was."""
+    """`program` without its copies of constants, whose readers read the source of the copy; as it is where a copy is
+    read in a way that has no place in the source.
+    """
     constants = {b.name for b in program.buffers if b.role is BufferRole.CONSTANTS}
     copied: dict[str, list[tuple[int, int, str, int]]] = {}  # buffer -> (start, stop, constants, byte), latest first
     operations: list[NpuOperation] = []
@@ -100,7 +102,7 @@ def in_place(program: NpuProgram) -> NpuProgram:
         needed.update(name for name, _ in moved.addresses.values() if name in weights)
         operations.append(moved)
     if skipped & needed:
-        return program  # a copy that is read in a way not known here: all stay
+        return program  # a copy is read in a way not known here: all copies stay
     used = {name for operation in operations for name, _ in operation.addresses.values()}
     buffers = tuple(b for b in program.buffers if b.role.is_parameter or b.name in used or b.name not in weights)
     return replace(program, buffers=buffers, operations=tuple(operations)) if skipped else program
@@ -156,7 +158,9 @@ def constant_blocks(program: NpuProgram) -> tuple[ConstantBlock, ...]:
 
 
 def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[ConstantBlock]:
-    """Small constants that kernels read as their second operand, one from the other: each costs a memory's latency."""
+    """Small constants that kernels read as their second operand, those close together as one block: each transfer costs
+    a memory's latency.
+    """
     found: dict[str, list[tuple[Span, int]]] = {}
     for index, operation in enumerate(program.operations):
         holder, start = operation.addresses.get(IFM2.bases[0], ("", 0))
@@ -224,7 +228,7 @@ _Known = tuple[_Core, ...] | _WholeKernel | None
 
 
 class Slices:
-    """Constants, and after them the slices of their weights: each is made once, however many programs read it."""
+    """Constants, followed by slices of their weights; each slice is encoded once, however many programs read it."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -234,11 +238,11 @@ class Slices:
 
     @property
     def all(self) -> bytes:
-        """The constants with what is after them."""
+        """The constants and all slices encoded so far."""
         return self.data + self.extended
 
     def encode_once(self, key: object, weights: Callable[[], bytes]) -> tuple[int, int]:
-        """The place of the encoded `weights` called `key`, and their bytes."""
+        """The offset of the slice called `key`, and its size in bytes; `weights` encodes it where it is new."""
         if key not in self._encoded:
             data = weights()
             self._encoded[key] = (len(self.data) + len(self.extended), len(data))
@@ -254,9 +258,10 @@ class Slicer:
         (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
 
     def slice_convolutions(self, most_bytes: int, others: Mapping[int, int] | None = None) -> NpuProgram | None:
-        """The program with convolutions whose weights take more in slices of at most so many, where that can be.
+        """The program with convolutions whose weights take more than `most_bytes` cut into slices of at most that; None
+        where none can be.
 
-        `others`: the same of single operations.
+        `others`: other limits, by index of an operation.
         """
         parts = self.parts(most_bytes, others or {})
         return None if len(parts) == sum(map(len, parts)) else self.join_operations(parts)
@@ -266,11 +271,11 @@ class Slicer:
         return [self._slices(made, others.get(i, most_bytes)) for i, made in enumerate(self.program.operations)]
 
     def join_operations(self, parts: Iterable[Iterable[NpuOperation]]) -> NpuProgram:
-        """The program of these operations."""
+        """The program with these parts in place of its operations."""
         return self.extend_constants(replace(self.program, operations=tuple(chain.from_iterable(parts))))
 
     def extend_constants(self, program: NpuProgram) -> NpuProgram:
-        """`program`, whose constants are as many as there are with all slices."""
+        """`program` with its constants buffer as large as the constants and all slices."""
         size = len(self.slices.data) + len(self.slices.extended)
         larger = (
             replace(b, size_bytes=size, shape=(size,)) if b.name == self.constants else b for b in program.buffers
@@ -359,7 +364,9 @@ class Slicer:
         return self.with_weights(replace(operation, registers=registers, addresses=addresses), operation, part)
 
     def may_cut(self, operation: NpuOperation) -> bool:
-        """Whether channels of an operation can have weights of their own, or it reads none."""
+        """Whether channels of an operation can be computed apart: with encoded weights of their own, or without
+        weights.
+        """
         if is_indivisible(operation.place(lambda _: (0, 0))):
             return False
         return WEIGHTS[0].base not in operation.addresses or self._read(operation) is not None
@@ -404,7 +411,9 @@ class Slicer:
 
 
 def weights_of(operation: NpuOperation) -> object:
-    """The weights and scales that an operation reads, and what their order follows from: the depth of its blocks."""
+    """A key of the weights and scales that an operation reads: their places, and the depth of its blocks, from which
+    their order follows.
+    """
     registers = operation.registers
     streams = [(operation.addresses.get(stream.base), registers.get(stream.length)) for stream in (*WEIGHTS, *SCALES)]
     depths = (registers[Register.OFM_DEPTH_M1], registers[Register.OFM_BLK_DEPTH_M1])
@@ -531,6 +540,7 @@ def transfers(program: NpuProgram, first: int, last: int) -> tuple[int, ...]:
 
 
 def may_lie_beside(program: NpuProgram, operations: Sequence[int]) -> bool:
+    """Whether the look-up tables of `operations` can be loaded together before all of them."""
     loaded: list[range] = []
     read: list[range] = []
     for index in operations:
@@ -568,11 +578,13 @@ def share_bytes(a: range, b: range) -> bool:
     return a.start < b.stop and b.start < a.stop
 
 
-_AHEAD = 4  # kernels: the port is idle before one of so many, or it is busy all the time
+_AHEAD = 4  # operations: within so many the port is idle once, or it is busy all the time
 
 
 def loaded_early(program: NpuProgram) -> NpuProgram:
-    """`program` with its tables loaded earlier; as it is where operations without a table lose those that are there."""
+    """`program` with its look-up tables loaded up to four operations earlier; as it is on NPUs where operations without
+    a table overwrite the tables.
+    """
     operations = list(program.operations)
     if not program.accelerator.lut_reserved:
         return program

@@ -2,9 +2,9 @@
 
 Invariant: the same values. Two operations of which one writes what the other touches keep their order, as do all that
 load or read look-up tables; the most bytes alive at once are no more than before. Any kernel that stores its results in
-their order may begin a chain, element-wise kernels of the same extents go on with it, in its blocks, and what is
-between them is in no memory. A chain is made only where it takes fewer estimated cycles than the same kernels apart.
-Source of the limits: regor's `EthosU85OpGroup` (ethos-u-vela 5.2.0).
+their order may begin a chain; element-wise kernels of the same extents follow, in its blocks, and the maps between them
+are in no memory. A chain is made only where it takes fewer estimated cycles than the same kernels apart. Source of the
+limits: regor's `EthosU85OpGroup` (ethos-u-vela 5.2.0).
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from .rams import RamLayout, ram_layout
 
 _LONGEST = 4  # operations that move together
 _TRIES = 2_000  # orders that are weighed at most
-_GAIN = 1e-3  # what is gained by less is not worth another order
+_GAIN = 1e-3  # a smaller share of the cost is not worth another order
 _TABLES = "look-up tables"
 
 
 def reorder_operations(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
-    """`program` in the better order; itself where there is none. `memory_map`: memories, with constants near."""
+    """`program` in a better order; itself where there is none. `memory_map`: the memories, with constants in the fast
+    one.
+    """
     if any(first != last for first, last in chain_bounds(program.operations)):
         return program  # nothing comes between the operations of a chain
     touched = _accessed_buffers(program)
@@ -254,7 +256,9 @@ class _Chaining:
         return None
 
     def _pays(self, first: int, group: Sequence[NpuOperation]) -> bool:
-        """Beside the kernels around them, with which they overlap."""
+        """Whether the chain takes fewer cycles than its kernels apart, among the kernels around them, with which they
+        overlap.
+        """
         last = first + len(group)
         before, after = self._operations[max(0, first - _AROUND) : first], self._operations[last : last + _AROUND]
         apart = self._operations[first:last]

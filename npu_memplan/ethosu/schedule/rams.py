@@ -135,7 +135,7 @@ def layout(accelerator: Architecture, work: BlockWork, block: Shape) -> ShramLay
     if any(not 0 < size <= most or size % unit for size, most, unit in limits):
         return None
     granules = accelerator.granules
-    assert granules is not None, "blocks are chosen for NPUs whose SHRAM registers hand out"
+    assert granules is not None, "only NPUs whose registers divide SHRAM have this layout"
     wide = work.ifm_bits == 16 and work.kind is not BlockKind.POOL and work.scaled
     acc_bits, acc_granule = (40, granules.acc40) if wide else (32, granules.acc32)
 

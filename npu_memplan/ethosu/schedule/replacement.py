@@ -23,7 +23,7 @@ _EARLIER = 1  # operations by which a map is back before it is needed
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """No operation between `after` and `before`, which reads it, touches `buffer`."""
+    """`buffer` is touched by no operation between `after` and `before`; `before` reads it."""
 
     buffer: NpuBuffer
     after: int

@@ -1,7 +1,7 @@
 """The bit fields of registers, and which registers belong together: of a feature map, of weights, of a kind of
 operation.
 
-Invariant: this is the one place that packs and unpacks fields: `field.of(word)` is what `field.at(value)` put there; a
+Invariant: this is the one place that packs and unpacks fields: `field.value_in(field.word_with(value))` is `value`; a
 value that does not fit is an `EncodeError`, never a neighbour's bit. Every fact about a register's role is in the
 tables here; no other module reads it off the letters of a name. Fields that Ethos-U85 lays out in its own way stand
 apart, the others are the same on all. Source of each position: the register descriptions of Arm's compiler
@@ -121,7 +121,7 @@ _WHERE_AND_WHEN = ADDRESS_REGISTERS | {R.BLOCKDEP}
 
 
 def kind_of(operation: Operation) -> Hashable:
-    """Equal for operations that differ only in addresses and in how far they run ahead."""
+    """A key that is equal for operations that differ only in addresses and BLOCKDEP."""
     return operation.content(_WHERE_AND_WHEN)
 
 
@@ -261,7 +261,7 @@ class MapWord(Precision):
     """IFM_PRECISION, IFM2_PRECISION and OFM_PRECISION, which have these in common."""
 
     BRICK = Field(6, 2)  # 1: NHCWB16 instead of NHWC
-    STORAGE = Field(14, 2)  # isa_u85.MapStorage
+    STORAGE = Field(14, 2)  # isa.MapStorage
 
 
 class InputWord(MapWord):
@@ -275,30 +275,30 @@ class OutputWord(MapWord):
 
     SIZE = Field(1, 2)  # log2 of an element's bytes
     GLOBAL_SCALE = Field(8, 1)  # OFM_SCALE instead of a scale for each channel
-    REVERSE = Field(9, 2)  # isa_u85.StoredBackwards
-    TRANSPOSE = Field(11, 3)  # isa_u85.StoredOrder
+    REVERSE = Field(9, 2)  # isa.StoredBackwards
+    TRANSPOSE = Field(11, 3)  # isa.StoredOrder
 
 
 class ScaledWord(ScaleWord):
     """OFM_SCALE, IFM_SCALE and IFM2_SCALE."""
 
     DOUBLE_ROUND = Field(38, 5)  # bits by which the first of two roundings comes earlier
-    ROUNDING = Field(45, 3)  # isa_u85.ScaleRounding
+    ROUNDING = Field(45, 3)  # isa.ScaleRounding
 
 
 class AccumulatorWord:
     """ACC_FORMAT."""
 
-    FORMAT = Field(0, 2)  # isa_u85.AccumulatorFormat
-    INPUT = Field(4, 2)  # isa_u85.AccumulatorInput
+    FORMAT = Field(0, 2)  # isa.AccumulatorFormat
+    INPUT = Field(4, 2)  # isa.AccumulatorInput
     NO_OUTPUT = Field(6, 1)
-    MICRO_BLOCK = Field(8, 3)  # isa_u85.MicroBlock
+    MICRO_BLOCK = Field(8, 3)  # isa.MicroBlock
 
 
 class TableWord:
     """ACTIVATION."""
 
-    FUNCTION = Field(0, 5)  # isa_u85.TableKind
+    FUNCTION = Field(0, 5)  # isa.TableKind
     TABLE = Field(5, 3)  # slot, counted in tables of that kind
     UNCLIPPED = Field(12, 1)  # ACTIVATION_MIN and MAX mean nothing
 

@@ -1,8 +1,8 @@
-"""What no published count decides of the time that a program takes, as models to compare programs under.
+"""Models of the time of a program, which differ in what no published count decides; programs are compared under them.
 
 Invariant: `NOMINAL` is what every figure is of unless it says otherwise; the others say by how much it may be off.
-Programs are searched for under one of them, the best under all at once, and taken only where they are better under
-all. Source of their figures: settings of an independent simulation that the counts of FVPs still allow
+Programs are searched for under one of them, the best under all at once, and taken only where they are better under all.
+Source of their figures: settings of an independent simulation that the counts of FVPs still allow
 (docs/time_validation.md). `LEFT_OUT` is of printed ranges alone: an error of all programs chooses none.
 """
 
@@ -42,7 +42,7 @@ LEFT_OUT: Mapping[Product, tuple[float, float]] = {
     Product.U65: (0.95, 1.07),
     Product.U85: (0.91, 1.10),
 }
-SEARCHED = CONTENDED  # programs are searched for under it: most of them gain least on Vela's there
+SEARCHED = CONTENDED  # programs are searched for under it: most of them gain least on Vela's program there
 
 
 def printed_models(in_flight_share: float) -> tuple[Assumptions, ...]:

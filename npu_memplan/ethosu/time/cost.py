@@ -1,6 +1,6 @@
 """What one operation needs of each part of the NPU and of each memory, on its own.
 
-Invariant: a `ResourceUse` is a sum over the operation's blocks, not a decision about when; `timeline` makes those.
+Invariant: a `ResourceUse` is a sum over the operation's blocks; `timeline` decides when they are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .work import Work, work_of
 
 _INPUTS = (Role.IFM, Role.IFM2)
 _WEIGHTS = (Role.WEIGHTS, Role.SCALES)
-_AHEAD = 2  # blocks whose input is there before they are written
+_AHEAD = 2  # blocks whose input is read before they are written
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class ResourceUse:
 
     @property
     def depends(self) -> int:
-        """BLOCKDEP: its blocks that the kernel before must not be behind by."""
+        """BLOCKDEP: by how many blocks the kernel before may be unfinished when this one starts."""
         return self.operation.registers.get(Register.BLOCKDEP, 0)
 
     def for_operation(self, operation: Operation) -> ResourceUse:

@@ -41,13 +41,15 @@ class Pulse:
         return self.on + self.off
 
     def slower(self, latency: float) -> float:
-        """How much longer requests take of which each waits for the one before: of each pause, what outlasts a latency
-        is lost, but for half of the way from one request to the next.
+        """The factor by which requests take longer of which each waits for the one before: the part of each pause
+        beyond one and a half latencies is lost.
         """
         return self.stretch(1.5 * latency)
 
     def stretch(self, covered: float) -> float:
-        """How much longer work takes that goes on for `covered` cycles of a pause and then waits for its end."""
+        """The factor by which work takes longer that goes on for `covered` cycles of a pause and then waits for its
+        end.
+        """
         return self.period / (self.period - max(0.0, self.off - covered))
 
     def wait(self, latency: float) -> float:
@@ -114,7 +116,7 @@ class Memory:
 
     @property
     def slower(self) -> float:
-        """How much longer reads take of which each waits for the one before, since an adapter pauses."""
+        """The factor by which reads take longer of which each waits for the one before, since an adapter pauses."""
         return self.pulse.slower(self.read.latency) if self.pulse else 1.0
 
     @property

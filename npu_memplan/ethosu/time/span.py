@@ -1,4 +1,4 @@
-"""An estimate as what it lies between, since no published count decides between the models of shared memories.
+"""An estimate as a range, since no published count decides between the models of shared memories.
 
 Invariant: the nominal cycles are the first model's; text has one figure where the models agree to its last digit.
 Programs are compared under `MODELS`; what is printed has more where the accelerator leaves more open, and the error of
@@ -57,11 +57,11 @@ def printed_cycles(streams: Collection[Stream], memory_map: MemoryMap) -> dict[s
 
 
 def milliseconds_between(cycles: Collection[int], clock_hz: float) -> str:
-    """`0.093 to 0.104 ms`."""
+    """The least and the most of `cycles` in milliseconds, as text: `0.093 to 0.104 ms`."""
     least, most = (f"{1000 * n / clock_hz:.3f}" for n in (min(cycles), max(cycles)))
     return f"{least} ms" if least == most else f"{least} to {most} ms"
 
 
 def models_text(by_model: Mapping[str, int]) -> str:
-    """`shared by halves 42,020, memories in turn 54,376`."""
+    """The cycles under each model, as text: `shared by halves 42,020, memories in turn 54,376`."""
     return ", ".join(f"{name} {cycles:,}" for name, cycles in by_model.items())

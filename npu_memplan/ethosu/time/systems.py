@@ -79,7 +79,7 @@ def load_system(name: str, vela_ini: Path | None = None) -> System:
     return _load_system(name, vela_ini, content)
 
 
-@lru_cache(maxsize=32)  # a file that has changed is another one
+@lru_cache(maxsize=32)  # the file's bytes are part of the key
 def _load_system(name: str, vela_ini: Path | None, _: bytes | None) -> System:
     """Read a system from the user's vela.ini, or else from `systems.toml`."""
     if vela_ini is not None:

@@ -107,7 +107,7 @@ class TimingModel:
             self.now = max(self.now, done[len(done) - 1 - outstanding])
 
     def copy_moment(self) -> TimingModel:
-        """The same moment, from which time may pass in another way."""
+        """A copy of the state, from which time may go on in another way."""
         memories = {
             name: SharedMemory((copy(shared.clients[0]), copy(shared.clients[1])))
             for name, shared in self.memories.items()
@@ -118,7 +118,7 @@ class TimingModel:
         )  # fmt: skip
 
     def run(self, step: Step) -> Slot | None:
-        """The next of the stream; when it runs, for an operation."""
+        """Run the next step of the stream; returns when it runs where it is an operation."""
         words, done = step
         if isinstance(done, ResourceUse):
             self.fetch(words)
@@ -163,7 +163,7 @@ class TimingModel:
             self.kernels[-1] = stop
 
     def fetch(self, words: int) -> None:
-        """Commands pass the port while others work; they only take of the memory's time."""
+        """Fetch `words` of the stream while the engines work: they only take time of their memory."""
         memory = self.stream
         shared = self._memory_state(memory.name)
         client = shared.interrupt(self.now, self.fetching(words))
@@ -290,7 +290,7 @@ def play_steps(steps: Iterable[Step], accelerator: Architecture, memory_map: Mem
 
 
 def _put_off(slots: Iterable[Slot], clock: TimingModel) -> None:
-    """Each operation ends when the clock said in the end: those after it may have made it later."""
+    """Move the end of each operation to its final time: operations after it may have delayed it."""
     kernels, transfers = iter(clock.kernels), iter(clock.transfers)
     for slot in slots:
         slot.stop = next(transfers if slot.resource_use.is_transfer else kernels)

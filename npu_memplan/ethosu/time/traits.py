@@ -27,7 +27,7 @@ class Engine(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The facts that a language says of one kernel."""
+    """The facts about one kernel that its language's registers state."""
 
     micro: Shape  # of all cores that work on one block together
     acc40: bool  # or 48 bits

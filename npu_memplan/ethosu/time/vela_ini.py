@@ -1,4 +1,4 @@
-"""A board in Vela's words: the sections of a vela.ini that describe its memories and one memory mode.
+"""A board as Vela describes one: the sections of a vela.ini that describe its memories and one memory mode.
 
 Invariant: Vela gets the figures that the estimate uses. What they lack is Vela's own default (requests that may be
 unfinished), or what Arm's vela.ini has for every memory of the kind (the burst length).

@@ -1,6 +1,7 @@
 """One kernel as the estimate sees it: its shapes, blocks and windows, read from registers once.
 
-Invariant: everything is taken from the operation's registers and the architecture; nothing of where it came from.
+Invariant: everything is taken from the operation's registers and the architecture; nothing depends on where it came
+from.
 """
 
 from __future__ import annotations

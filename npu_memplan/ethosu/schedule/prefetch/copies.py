@@ -36,12 +36,12 @@ class FreeCapacity:
     are planned together with everything else. `used`: bytes at each operation.
     """
 
-    placed = False  # whether a copy has its place: around `held`, what is where, by where it starts
+    placed = False  # whether copies get addresses, around the ranges `held`
 
     def __init__(self, held: Sequence[OccupiedRange], limit_bytes: int, operations: int, grain: int = 16) -> None:
         self.limit_bytes, self.grain = limit_bytes - limit_bytes % grain, grain
         self.used: NDArray[np.int64] = np.zeros(operations, np.int64)
-        reach = np.zeros(operations, np.int64)  # where what was added up so far ends, at each operation
+        reach = np.zeros(operations, np.int64)  # end of the ranges added up so far, at each operation
         ordered = sorted(held, key=lambda h: (h.start, h.stop))
         for h in ordered:
             alive = slice(h.first, h.last + 1)
@@ -52,7 +52,7 @@ class FreeCapacity:
 
 
 class FreeRanges(FreeCapacity):
-    """The same with places, around what has its own."""
+    """The free ranges of addresses around the buffers `held`."""
 
     placed = True
 
@@ -69,7 +69,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class DmaSchedule:
-    """Copies in the order of the stream, and what they make of its time."""
+    """Copies in the order of the stream, and the cycles of the program with them."""
 
     cycles: int
     copies: tuple[Copy, ...] = ()

@@ -38,15 +38,15 @@ _TimedProgram, _FreeCapacity, _Choice, _DmaSchedule, _Search = (
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The number that a search lowers: the largest part of `references` that a schedule takes, under the model that
-    makes it and under those of `others`, the same program.
+    """The cost that a search lowers: the largest ratio of a schedule's cycles to `references`, under the model that
+    makes it and under the models of `others`, which time the same program.
     """
 
     others: tuple[TimedProgram, ...] = ()
     references: tuple[float, ...] = (1.0,)  # cycles, under each
 
     def cost(self, schedule: DmaSchedule) -> float:
-        """The cost of a schedule that was timed under all."""
+        """The cost of a schedule that was timed under all models."""
         cycles = (schedule.cycles, *schedule.others)
         return max(one / reference for one, reference in zip(cycles, self.references, strict=False))
 
@@ -82,7 +82,7 @@ class NativeSearch:
         return self.schedule(Choice(kept=frozenset(range(len(self.timed.constants)))))
 
     def search_on(self, found: Found, operations: int) -> Found:
-        """Look on until so many operations were run on the clock."""
+        """Search until `operations` operations were run on the clock."""
         return self._call_library(found, operations) if operations > 0 and self.timed.constants else found
 
     def _call_library(self, found: Found, operations: int) -> Found:
@@ -233,7 +233,9 @@ def without_copies(timed: TimedProgram) -> DmaSchedule:
 
 
 class CopySearch:
-    """The copies of a program in free bytes, looked for as long as one likes: a few at a time are sent otherwise."""
+    """A search for the copies of a program in free bytes, which goes on as long as it is asked to; each step changes a
+    few copies.
+    """
 
     def __init__(self, timed: TimedProgram, space: FreeCapacity, goal: Goal = FEWEST_CYCLES) -> None:
         self.timed, self.spent, self._goal = timed, 0, goal
@@ -264,7 +266,7 @@ class CopySearch:
         return self._found.choice
 
     def search_on(self, work: int) -> None:
-        """Look on until so many units of `work` were spent since the beginning; fewer where there are few choices."""
+        """Search until `work` units were spent since the beginning; fewer where there are few choices."""
         choices = _CHANGES * len(self.timed.constants) * len(self.timed) // _OPERATIONS  # units that try each so often
         work = work * min(WORK, choices) // WORK
         if not self._begun and self.spent < work:
@@ -277,7 +279,7 @@ class CopySearch:
             self.spent = max(self.spent, work)
 
     def try_out(self, choice: Choice) -> None:
-        """Go on from what is not slower."""
+        """Schedule `choice`, and search on from it where it costs no more."""
         if self._native is None:
             return
         made = self._native.schedule(choice)
@@ -287,7 +289,7 @@ class CopySearch:
             self._found = Found(choice, cost, self._cheaper(self.best, made))
 
     def _cheaper(self, one: DmaSchedule, other: DmaSchedule) -> DmaSchedule:
-        """`one` where they are alike."""
+        """The cheaper schedule; `one` where both cost the same."""
         return other if self._goal.cost(other) < self._goal.cost(one) else one
 
 
@@ -309,8 +311,8 @@ def tune_slices(
     """The most bytes of a slice, for single operations of the slicer's program, that lower the optimistic cycles below
     `cycles`, those with `most_bytes` for all; empty where none do.
 
-    `held`: what lies below `limit_bytes`, in operations of that program. `timed_program`: of a program with slices.
-    Slices that were looked at, whatever sizes made them, are not looked at again.
+    `held`: the ranges in use below `limit_bytes`, in operations of that program. `timed_program` makes the timed form
+    of a program with slices. Equal slices, whatever sizes led to them, are tried once.
     """
     readers: dict[object, list[int]] = {}  # of the same weights: they have the same slices
     for index, operation in enumerate(slicer.program.operations):

@@ -1,9 +1,9 @@
-"""A program on the estimate's clock, with its constants read where they are or from copies made under way.
+"""A program on the estimate's clock, with its constants read where they are or from copies made while it runs.
 
-Invariant: time passes as `ethosu.time` says for the stream that is encoded of the same program and copies; nothing
-here knows a rate. What is remembered of a kernel's best blocks is a function of the registers that are no addresses,
-the NPU and the memories. What the port of constants and the kernels take at least are bounds of that clock. A program
-with other blocks for where its kernels stand in the stream differs in blocks alone, and reads no constants more often.
+Invariant: time passes as `ethosu.time` says for the stream that is encoded of the same program and copies; nothing here
+knows a rate. A kernel's cached best blocks are a function of its registers but for addresses, of the NPU and of the
+memories. `port_cycles` and `least_work` are lower bounds of that clock. `in_context` changes nothing but blocks, and no
+constant is read more often.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class TimedProgram:
 
 
 class TimedRun:
-    """The clock on its way through a line."""
+    """One run of a timed program on the clock."""
 
     def __init__(self, timed: TimedProgram) -> None:
         self.timed, self.clock = timed, TimingModel.at_start(timed.program.accelerator, timed.memory_map)
@@ -211,8 +211,8 @@ def port_cycles(size_bytes: float, accelerator: Architecture, memory_map: Memory
 
 
 def unit_cycles(needs: ResourceUse) -> float:
-    """No kernel puts out its last block sooner after the one before it has put out its own: it is multiplied from then
-    on, and put out block by block after that.
+    """The fewest cycles from the last output block of one kernel to the last of the next, whose multiplications begin
+    then and whose blocks are put out one after the other.
     """
     if needs.is_transfer:
         return 0.0
@@ -221,8 +221,8 @@ def unit_cycles(needs: ResourceUse) -> float:
 
 
 def least_work(timed: TimedProgram) -> list[float]:
-    """The cycles until the end, when what ran before an operation has put out: `unit_cycles` of kernels wherever
-    constants are.
+    """The fewest cycles from each operation to the end: `unit_cycles` of the kernels, the fewer of constants in place
+    and of a copy.
     """
     steps = (timed.step(index) for index in reversed(range(len(timed))))
     return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]
@@ -232,7 +232,7 @@ _BEHIND = 2  # kernels after the one whose blocks are chosen, until the last of 
 
 
 def in_context(program: NpuProgram, place: Place, demand_cache: DemandCache) -> NpuProgram:
-    """`program` with blocks that suit its stream, where its buffers lie as `place` says."""
+    """`program` with blocks chosen by what its whole stream takes, where its buffers lie as `place` says."""
     stream = _Stream(program, stream_of(program, place), demand_cache)
     changes = dict(stream.changes())
     operations = [_with_registers(operation, changes.get(index)) for index, operation in enumerate(program.operations)]

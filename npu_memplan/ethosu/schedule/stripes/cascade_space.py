@@ -1,11 +1,11 @@
 """What it costs, in bytes and cycles, to make successive operations in stripes, and which of them to make so.
 
 Invariant: the program in stripes computes the same outputs; buffers that became rolling buffers keep their names. Bytes
-are those of `turns`; the planner, which has all overlaps and everything outside the program, has the last word. Cycles
-are the estimate's, operation by operation: rows are in the blocks that a stripe of that height gets. By channels, no
-map between operations is ever there in full after the first that sums over channels. The groups chosen are disjoint
-and in program order, and no cheaper choice among those looked at is known at the limit. Weights kept near are the
-constants that registers name, byte for byte; copies of constants wait for each other.
+are counted by `group`; the planner, which knows all overlaps and everything outside the program, decides. Cycles are
+the estimate's, operation by operation, in the blocks that a stripe of that height gets. In groups by channels, no map
+after the first operation that sums over channels is ever there in full. The groups chosen are disjoint and in program
+order, and no cheaper choice among those looked at is known at the limit. Weights kept near are the constants that
+registers name, byte for byte; copies of constants wait for each other.
 """
 
 from __future__ import annotations
@@ -283,15 +283,15 @@ class CascadeSpace:
         return found
 
     def among(self, memory_map: MemoryMap, again: MemoryMap | None = None) -> CascadeSpace:
-        """The same in other memories, whose turns are known to both. `again`: from which memories come constants that
-        parts read once more, if not from `memory_map`.
+        """This space in other memories; both share what is known of turns. `again`: the memories from which parts read
+        constants again, if not those of `memory_map`.
         """
         found = copy(self)
         found._weigh(memory_map, again)
         return found
 
     def by_rows(self) -> CascadeSpace:
-        """The same by rows alone; what is known is known to both."""
+        """This space with groups by rows alone; both share what is known."""
         found = copy(self)
         found.by_channels = None
         return found
@@ -308,7 +308,7 @@ class CascadeSpace:
         return total
 
     def least_bytes(self, first: int, last: int) -> int:
-        """No way to make `first` to `last` together needs less."""
+        """A lower bound of the bytes of any group of the operations `first` to `last`."""
         channels = self.by_channels and self.by_channels.least_bytes(first, last)
         return min(self.chains.least_bytes(first, last), channels or sum(self.sizes.values()))
 
@@ -409,7 +409,7 @@ class CascadeSpace:
         if not isinstance(group, RowGroup) or (self.chains.streamed and group.first == 0):
             return group
         if any(layer.upscale is Upscale.TRANSPOSE for layer in group.layers):
-            return group  # whose rows of zeros lie elsewhere then
+            return group  # upwards, its rows of zeros would lie elsewhere
         upwards = self.chains.interleave_rows(group.layers, group.interleaved.turns, upwards=True)
         return replace(group, interleaved=upwards, overlaps=upwards.overlaps, upwards=True)
 
@@ -418,7 +418,7 @@ _LONGEST = 12  # operations of a group that may begin and end anywhere
 _HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time
 _FEWEST = 2  # ways to cut channels that are tried: the fewest parts that fit
 _LOWER = (
-    3  # heights that are tried where a higher one fits too: what they need less of rolling buffers may hold weights
+    3  # heights that are tried below the highest that fits: the bytes that their rolling buffers save may hold weights
 )
 
 

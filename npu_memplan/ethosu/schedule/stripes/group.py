@@ -1,9 +1,9 @@
 """Successive operations that are made part by part, in turns of rows or by channels, and the bytes of that.
 
 Invariant: the parts cover each operation once, and slices of channels, which begin at whole bricks, compute together
-exactly its result. Buffers in `ring_bytes` are written and read by the group alone, and hold the parts that are still
-to be read. Bytes are those of all buffers of the program that are alive meanwhile, less the best single overlap; they
-do not depend on where memories are, or how fast.
+exactly its result. Buffers in `rolling_buffer_bytes` are written and read by the group alone, and hold the parts that
+are still to be read. Bytes are those of all buffers of the program that are alive meanwhile, less the best single
+overlap; they do not depend on where memories are, or how fast.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Chains:
 
     @cached_property
     def whole_overlaps(self) -> tuple[Overlap, ...]:
-        """Permissions of operations that are made at once."""
+        """Allowed overlaps of operations that are made at once."""
         found = (o for o in find_overlaps(self.program) if o.operation == o.last)
         return tuple(o for o in found if o.allowed.first in self.sizes and o.allowed.second in self.sizes)
 
@@ -290,9 +290,9 @@ class Chains:
 
     @cached_property
     def long_ranges(self) -> tuple[tuple[int, ...], ...]:
-        """The first operations, by the last one of a range, of ranges between whose operations more bytes are alive
-        than before and behind them: no other range need be made together to keep fewer alive. They are at most two for
-        each operation.
+        """For each operation, the first operations of ranges that end with it and inside which more bytes are alive
+        than before and behind them: no other range need be made together to keep fewer bytes alive. There are at most
+        two for each operation.
         """
         found: list[list[int]] = [[] for _ in self.layers]
         level, stack = self.boundary_bytes, [0]
@@ -311,7 +311,7 @@ class Chains:
         return tuple(tuple(starts) for starts in found)
 
     def least_bytes(self, first: int, last: int) -> int:
-        """No way to make `first` to `last` together, row by row, needs less."""
+        """A lower bound of the bytes of any group of `first` to `last` by rows."""
         if (first, last) not in self._least:
             self._least[first, last] = self._least_bytes(first, last)
         return self._least[first, last]
@@ -367,7 +367,7 @@ class Chains:
 class InterleavedRows:
     """Layers in `turns`; `upwards`: planned upside down, rows and distances count from the ends.
 
-    `done`: rows of each layer before each turn, counted in the direction of work; `rolling buffers`: rows kept of
+    `done`: rows of each layer before each turn, counted in the direction of work; `rolling_buffers`: rows kept of
     buffers between the layers; `alive_bytes`: of all buffers, without any overlap.
     """
 

@@ -160,7 +160,7 @@ class Sliced:
         )
 
     def part(self, rows: Rows, rolling_buffers: Mapping[str, int]) -> NpuOperation:
-        """The operation that makes `rows` alone; `rolling buffers` are heights of buffers that hold their last rows
+        """The operation that makes `rows` alone; `rolling_buffers` are the heights of buffers that hold their last rows
         only.
         """
         registers, addresses = dict(self.operation.registers), dict(self.operation.addresses)
@@ -256,7 +256,7 @@ class Part:
 
 
 def interleave(layers: Sequence[Sliced], turns: RowOrder, whole: frozenset[str]) -> Done:
-    """The order; buffers in `whole` are made to their last row."""
+    """The rows of each layer before each of the `turns`; buffers in `whole` are made to their last row."""
     return _in_step(layers, turns, whole) if isinstance(turns, int) else _stripe_by_stripe(layers, turns, whole)
 
 
@@ -381,7 +381,8 @@ def spans(
     layers: Sequence[Sliced], done: Done, first: str, second: str, rolling_buffer: RollingBuffer | None = None
 ) -> tuple[Done, Done, list[int]]:
     """Bytes read of `first` and written of `second` by each part that does either, and which writes, from the first
-    that writes. A row of two columns is a span, `NOTHING` for none. `rolling buffer`: what `second` is of its map.
+    that writes. A row of two columns is a span, `NOTHING` for none. `rolling_buffer`: the rows of its map that `second`
+    holds; None: all of them.
     """
     members = [i for i, x in enumerate(layers) if x.output.buffer == second or any(s.buffer == first for s in x.inputs)]
     interleaved = len(done) - 1
