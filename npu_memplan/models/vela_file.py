@@ -137,7 +137,7 @@ def rebuild_file(
     """The .tflite with these steps: operators of the `source`, and new ones for the NPU.
 
     `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors of bytes that it
-    does not have, by an index after its own. Without a `plan` the file has none. `resident`: constants that are a base
+    does not have, by an index after its own, and constants whose bytes it does not have. Without a `plan` the file has none. `resident`: constants that are a base
     pointer of their own, of all NPU operators.
     """
     writer = _Writer(source, added, resident)
@@ -197,13 +197,19 @@ class _Writer:
         return [self._tensor(index) if index >= 0 else -1 for index in indices]
 
     def _tensor(self, index: int) -> int:
-        if index in self.added and index not in self._tensor_of:
-            self._tensor_of[index] = self.bytes_tensor(self.added[index].name, self.added[index].size_bytes)
-        if index not in self._tensor_of:
-            table = self.graph.Tensors(index)
+        if index in self._tensor_of:
+            return self._tensor_of[index]
+        more = self.added.get(index)
+        if more is not None and more.data is None:
+            self._tensor_of[index] = self.bytes_tensor(more.name, more.size_bytes)
+            return self._tensor_of[index]
+        table = self.graph.Tensors(index)
+        if more is None or more.data is None:
             replaced = {"Buffer": self._buffer(table.Buffer())}
-            self._tensor_of[index] = len(self.tensors)
-            self.tensors.append(self.write.copy("Tensor", table._tab.Pos, replaced))
+        else:
+            replaced = {"Buffer": self.new_buffer(more.data.tobytes()), "Shape": self.write.numbers(more.shape)}
+        self._tensor_of[index] = len(self.tensors)
+        self.tensors.append(self.write.copy("Tensor", table._tab.Pos, replaced))
         return self._tensor_of[index]
 
     def _buffer(self, index: int) -> int:

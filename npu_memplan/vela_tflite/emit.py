@@ -317,8 +317,11 @@ def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clo
     places = {p.buffer: p.offset_bytes for p in plan.placements}
     offsets = _arena_offsets(parts, calls, places)
     network, plan_ = parts.network, ArenaPlan(arena_bytes, fast_bytes, offsets)
-    listed = len(read_network(parts.data, "").tensors)
-    added = {tensor.index: tensor for tensor in network.tensors[listed:]}
+    listed = read_network(parts.data, "").tensors
+    added = {tensor.index: tensor for tensor in network.tensors[len(listed) :]}
+    for index in network.outputs:  # Vela leaves constants without their bytes
+        if network.tensors[index].data is not None and listed[index].data is None:
+            added[index] = network.tensors[index]
     content = rebuild_file(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added, resident)
     npu = [step for step in steps if isinstance(step, NpuOperator)]
     (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}

@@ -200,7 +200,8 @@ def as_network(divided_: Divided) -> Network:
         reads = tuple(dict.fromkeys(t for t in step.inputs if is_planned(t)))
         return replace(step, index=number, inputs=reads, outputs=tuple(t for t in step.outputs if is_planned(t)))
 
-    return replace(network, operators=tuple(view(number, step) for number, step in enumerate(divided_.steps)))
+    steps = tuple(view(number, step) for number, step in enumerate(divided_.steps))
+    return replace(network, operators=steps, outputs=tuple(t for t in network.outputs if is_planned(t)))
 
 
 NO_WORK = frozenset((*TFLITE_RESHAPING, "SHAPE"))  # alone they are nothing that an NPU could do

@@ -19,6 +19,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
 from npu_memplan.vela_tflite.parts import in_order
+from tests.support.contrary_models import read_record, write_record
 from tests.support.needs import need_data
 from tests.support.real_data import real_model, shared_folder
 from tests.support.tflm_npu import MicroWithNpu
@@ -229,6 +230,48 @@ def test_what_parts_pass_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
 def random_inputs_of_floats(network: Network) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     return [rng.random(network.tensors[i].shape).astype(network.tensors[i].dtype) for i in network.inputs]
+
+
+@pytest.mark.parametrize("way", ["vela", "tvm"])
+@pytest.mark.parametrize("added", ["constant first", "constants", "input", "inside", "all"])
+def test_outputs_may_be_constants_inputs_and_tensors_inside(way: str, added: str, tmp_path: Path) -> None:
+    model = read_record(real_model("hello_world_int8").read_bytes())
+    (graph,) = model.values["Subgraphs"]
+    first, weights = graph.values["Operators"][0], [1, 2]
+    given, inside, made = graph.numbers("Inputs", "i"), first.numbers("Outputs", "i"), graph.numbers("Outputs", "i")
+    outputs = {
+        "constant first": weights[:1] + made,
+        "constants": made + weights,
+        "input": made + given,
+        "inside": inside + made,
+        "all": weights + given + made + inside,
+    }[added]
+    graph.put("Outputs", "i", outputs)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(write_record(model))
+    content = emit(path, replace(WAYS[way], effort="quick")).content
+    inputs = random_inputs(read_network(content, "x"), 1)
+    expected = TFLiteReference(path.read_bytes(), "m").run(inputs)
+    found = MicroWithNpu(content).run(inputs, len(outputs))
+    for ours, theirs in zip(found, expected, strict=True):
+        steps = np.abs(ours.reshape(-1).astype(int) - theirs.reshape(-1))
+        assert steps.max(initial=0) <= (way == "vela")  # which claims one for FULLY_CONNECTED
+
+
+@pytest.mark.parametrize("twice", ["result", "input", "constant"])
+def test_the_same_tensor_may_be_several_outputs(twice: str, tmp_path: Path) -> None:
+    model = read_record(real_model("hello_world_int8").read_bytes())
+    (graph,) = model.values["Subgraphs"]
+    given, made = graph.numbers("Inputs", "i"), graph.numbers("Outputs", "i")
+    outputs = made + {"result": made, "input": given * 2, "constant": [1, 1]}[twice]
+    graph.put("Outputs", "i", outputs)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(write_record(model))
+    content = emit(path, replace(OWN, effort="quick")).content
+    inputs = random_inputs(read_network(content, "x"), 1)
+    expected = TFLiteReference(path.read_bytes(), "m").run(inputs)
+    found = MicroWithNpu(content).run(inputs, len(outputs))
+    assert all(np.array_equal(a.reshape(-1), b.reshape(-1)) for a, b in zip(found, expected, strict=True))
 
 
 def test_a_tensor_at_a_wrong_place_is_noticed() -> None:
