@@ -19,7 +19,7 @@ import traceback
 import click
 
 from .errors import InternalError, NpuMemplanError, describe_error
-from .process.ending import lacks_memory, raise_if_ending, signals_as_exceptions
+from .process.ending import end_on_signals, lacks_memory
 from .process.incidents import gather_incidents, kind_of
 from .process.requirements import missing_package
 from .process.setup import only_printable, open_streams, print_nowhere
@@ -101,7 +101,7 @@ def main() -> None:
     # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
     gc.set_threshold(1_000_000, 20, 100)
     open_streams()
-    with signals_as_exceptions(), only_printable():
+    with end_on_signals(), only_printable():
         code = _run_commands()
     gc.freeze()  # nor is garbage looked for while the interpreter ends, three times, among all that is left
     sys.exit(code)
@@ -135,16 +135,11 @@ _REPORT_IT = (
 
 
 def _call_command() -> int:
-    """The command's own exit code; whatever a request to end became on its way is raised as that request."""
-    try:
-        _check_arguments(sys.argv[1:])
-        # Outside its standalone mode click returns the code of Context.exit and Exit.
-        code = cli.main(prog_name="npu-memplan", standalone_mode=False)
-        sys.stdout.flush()
-    except BaseException:
-        raise_if_ending()
-        raise
-    raise_if_ending()
+    """The command's own exit code."""
+    _check_arguments(sys.argv[1:])
+    # Outside its standalone mode click returns the code of Context.exit and Exit.
+    code = cli.main(prog_name="npu-memplan", standalone_mode=False)
+    sys.stdout.flush()
     return code if isinstance(code, int) else 0
 
 

@@ -450,10 +450,10 @@ def hides(handler: ast.ExceptHandler) -> bool:
     return every and not told
 
 
-def loses_signals(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler of every exception goes on without asking whether a signal raised it."""
+def hides_lack_of_memory(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler of every exception goes on without asking whether a lack of memory raised it."""
     caught = ast.unparse(handler.type) if handler.type is not None else "BaseException"
-    asks = {"raise_outside_cause", "report_fault"}
+    asks = {"raise_lack_of_memory", "report_fault"}
     kept = any(
         (isinstance(n, ast.Raise) and n.exc is None) or (isinstance(n, ast.Call) and ast.unparse(n.func) in asks)
         for n in ast.walk(handler)
@@ -461,12 +461,12 @@ def loses_signals(handler: ast.ExceptHandler) -> bool:
     return re.search(r"\bException\b", caught) is not None and not kept
 
 
-def test_no_handler_loses_a_signal() -> None:
+def test_no_handler_hides_a_lack_of_memory() -> None:
     """What TVM makes of one is a RuntimeError, see `process.ending`."""
-    assert loses_signals(ast.parse("try: f()\nexcept Exception as e: raise X from e").body[0].handlers[0])  # type: ignore[attr-defined]
-    found = {name_of(p) for p in MODULES for n in nodes(p) if isinstance(n, ast.ExceptHandler) and loses_signals(n)}
+    assert hides_lack_of_memory(ast.parse("try: f()\nexcept Exception as e: raise X from e").body[0].handlers[0])  # type: ignore[attr-defined]
+    found = {name_of(p) for p in MODULES for n in nodes(p) if isinstance(n, ast.ExceptHandler) and hides_lack_of_memory(n)}
     in_threads = {
-        "npu_memplan.cli",  # asks `lacks_memory`; `_called` has asked for signals
+        "npu_memplan.cli",  # asks `lacks_memory`
         *("npu_memplan.sweep.measure", "npu_memplan.sweep.run"),
         "fvp_runner.checked_run.worker",  # a process of its own, which is killed
         "fvp_runner.host.sanitizer",  # kept, and raised where the run ends

@@ -25,7 +25,7 @@ from npu_memplan.models.flatbuffer import read_file
 from npu_memplan.models.folding import fold_constants
 from npu_memplan.models.tflite import read_network
 from npu_memplan.problem import Agent
-from npu_memplan.process.ending import raise_outside_cause
+from npu_memplan.process.ending import raise_lack_of_memory
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
 from ..host.runner import LocalRunner
@@ -58,7 +58,7 @@ def open_model(
     except NpuMemplanError as error:
         return RunFacts(refused=describe_error(error, folder))
     except Exception as error:  # of a library: its importers raise whatever comes first
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         text = f"{type(error).__name__}: {describe_error(error, folder)}"
         return RunFacts(refused=f"the reference cannot run it: {text}")
     return RunFacts(reference=model.what, reference_version=_reference_version(model.package)), model, expected

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from npu_memplan.exactness import MICRO
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.subgraphs import OF_VARIABLES
-from npu_memplan.process.ending import raise_outside_cause
+from npu_memplan.process.ending import raise_lack_of_memory
 from npu_memplan.sizes import count_text
 
 from .base import Interpreted, KeptStates, ReferenceRunError, fitting_inputs, tflite_source
@@ -283,7 +283,7 @@ class OwnReference(KeptStates):
         try:
             found = reference(*inputs, **operator.custom_options())
         except Exception as error:  # it is the user's own code
-            raise_outside_cause(error)
+            raise_lack_of_memory(error)
             raise ReferenceRunError(
                 f"the NumPy reference of {operator.name} failed: {type(error).__name__}: {error}; it gets the inputs "
                 "as arrays and the options by name"

@@ -23,7 +23,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..errors import InternalError, NpuMemplanError, describe_error
-from ..process.ending import raise_outside_cause
+from ..process.ending import raise_lack_of_memory
 from . import CodegenError
 from .c_text import c_float, local_name
 
@@ -237,7 +237,7 @@ def print_functions(
     except NpuMemplanError:
         raise
     except Exception as error:  # what was lowered has a form in C
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         raise InternalError(
             f"TVM prints no C of the host's code ({', '.join(functions)}): {describe_error(error)}"
         ) from error

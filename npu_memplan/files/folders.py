@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ..process.ending import HeldSignals, raise_if_ending
+from ..process.ending import HeldSignals, forget_undo, undo_at_end
 from .paths import OutputError, lock_file, open_file, read_bytes, read_text, write_inside
 
 if sys.platform != "win32":
@@ -47,22 +47,18 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
 @contextlib.contextmanager
 def owned_folder(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) -> Iterator[Path]:
     """A new folder in `parent` with a locked note; `clear` removes it on leaving."""
-    folder: Path | None = None
+    with HeldSignals():
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        undo_at_end(folder, lambda: clear(folder))
     try:
-        with HeldSignals():
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with open(folder / NOTE, "xb", buffering=0) as note:
             lock_file(note.fileno())
             note.write(_owner_note(about))  # last: a folder with an empty note has no owner
             yield folder
     finally:
-        if folder is not None:
-            try:
-                with HeldSignals():
-                    clear(folder)
-            except BaseException:  # of a signal, which may have come before it was held
-                clear(folder)
-                raise
+        with HeldSignals():
+            clear(folder)
+            forget_undo(folder)
 
 
 def sweep(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) -> None:
@@ -256,7 +252,6 @@ def staged_directory(target: Path, force: bool = False, kind: str = MODEL) -> It
         except OSError as error:
             raise _cannot_write(place, error) from None
         yield staging / _NEW
-        raise_if_ending()
         write(staging / _NEW, kind)
         try:
             with _lock_folder(place.parent), HeldSignals():
@@ -386,14 +381,15 @@ class ContentStore:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not is_ours(os.stat(self.folder)):
                 return
-            descriptor, name = tempfile.mkstemp(suffix=_PART, dir=self.folder)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(whole)
-                os.replace(name, self.folder / f"{key}{_ENTRY}")
-            except BaseException:
-                os.unlink(name)
-                raise
+            with HeldSignals():
+                descriptor, name = tempfile.mkstemp(suffix=_PART, dir=self.folder)
+                try:
+                    with os.fdopen(descriptor, "wb") as file:
+                        file.write(whole)
+                    os.replace(name, self.folder / f"{key}{_ENTRY}")
+                except BaseException:
+                    os.unlink(name)
+                    raise
             self._remove_oldest()
 
     def _remove_oldest(self) -> None:

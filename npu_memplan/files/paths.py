@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import NpuMemplanError
-from ..process.ending import raise_if_ending
+from ..process.ending import forget_undo, undo_at_end
 
 if sys.platform != "win32":
     import fcntl
@@ -63,18 +63,20 @@ def replace_file(path: Path, content: bytes) -> Path:
         _remove_of_the_dead(left)
     temporary = path.with_name(f"{prefix}{secrets.token_hex(4)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    undo_at_end(temporary, lambda: temporary.unlink(missing_ok=True))
     try:
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
             lock_file(file.fileno())
             file.write(content)
             file.flush()
-        raise_if_ending()
         with contextlib.suppress(FileNotFoundError):  # a file that is there keeps its permissions
             temporary.chmod(stat.S_IMODE(path.stat(follow_symlinks=False).st_mode))
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        forget_undo(temporary)
     return path
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..errors import InternalError, RefusalError, describe_error
-from ..process.ending import raise_outside_cause
+from ..process.ending import raise_lack_of_memory
 from ..process.incidents import NOT_OURS, is_ours
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def run_importer(framework: str, name: str, importer: Callable[[], T], line: int
     except (*NOT_OURS, InternalError):
         raise
     except Exception as error:  # the frontend raises whatever comes first
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         if is_ours(error):
             raise
         reason = describe_error(error, line)

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import describe_error
 from ..ethosu.reading.reader import bindings_of, name_of
 from ..models.flatbuffer import UnsupportedModelError
-from ..process.ending import raise_outside_cause
+from ..process.ending import raise_lack_of_memory
 from ..vocabulary import RESHAPING, is_npu
 
 
@@ -30,7 +30,7 @@ def legalize_host(
         folded = _with_copies(module, _fold_constants(module))
         legal = relax.transform.LegalizeOps()(folded)
     except Exception as error:  # of one operator; TVM does not say which
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         listed, message = _list_bindings(_unplanned_bindings(module), left), describe_error(error)
         raise UnsupportedModelError(
             f"{name} has an operator that TVM makes no host code of ({message}), one of:\n{listed}\n{advice}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import NpuMemplanError, describe_error
 from ..names import Names, printable_text
-from ..process.ending import raise_outside_cause
+from ..process.ending import raise_lack_of_memory
 from .flatbuffer import UnsupportedModelError, read_file
 
 ONNX_SUFFIX = ".onnx"
@@ -62,7 +62,7 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
             load_external_data_for_model(proto, str(model.parent))
         onnx.checker.check_model(proto)
     except Exception as error:  # protobuf's and the checker's errors share no class
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         raise OnnxError(f"{name} is no readable ONNX model: {describe_error(error)}; export it again") from error
     branching = sorted({node.op_type for node in proto.graph.node} & {"If", "Loop", "Scan"})
     if branching:
@@ -150,7 +150,7 @@ def read_program(path: Path) -> Any:
             with _only_weights():
                 return torch.export.load(path)
     except Exception as error:  # zip, pickle, JSON and PyTorch's own
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         raise TorchFileError(f"{path.name} is no file of torch.export.save: {describe_error(error, 0)}") from error
     finally:
         logger.setLevel(before)

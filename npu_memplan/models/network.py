@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..process.ending import raise_outside_cause
+from ..process.ending import raise_lack_of_memory
 from ..sizes import count_text
 from .flatbuffer import NetworkError
 from .tensor import Tensor
@@ -51,7 +51,7 @@ class CpuOperator:
         try:
             options = flexbuffers.Loads(data)
         except Exception as error:  # the reader raises whatever comes first
-            raise_outside_cause(error)
+            raise_lack_of_memory(error)
             raise NetworkError(
                 f"operator {self.index} {self.name}: its options are no flexbuffer ({error}); the file is damaged"
             ) from None

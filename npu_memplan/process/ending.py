@@ -1,8 +1,9 @@
 """What ends a command from outside: a request to end, and a lack of memory.
 
-Invariant: TVM makes text of what a signal raises, and a callback of C loses it; the flag stays. Whoever catches every
-exception asks it (`raise_outside_cause`), and so do what is put in a place (`files`), each phase, and the end of a
-command: nothing takes a request to end, or a lack of memory, for a fault.
+Invariant: a signal that asks to end raises nothing: TVM makes text of what is raised in its callbacks, C++ loses it or
+aborts. Its handler undoes what was begun (`undo_at_end`), the newest first, and ends the process there and then, so no
+code of a command goes on after it. While a thread holds signals (`HeldSignals`), the end waits for it; whatever another
+thread begins meanwhile is never begun. Nothing takes a lack of memory for a fault.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import NoReturn
 
-_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_ENDING = {
+    getattr(signal, name): text
+    for name, text in (("SIGTERM", b"terminated\n"), ("SIGHUP", b"terminated\n"), ("SIGINT", b"interrupted\n"))
+    if hasattr(signal, name)
+}
+_SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # after a progress bar, which has hidden it
 _NO_MEMORY = (
     "bad_alloc",
     "can't start new thread",
@@ -25,40 +32,45 @@ _NO_MEMORY = (
     "Resource temporarily unavailable",
 )
 _requested: list[int] = []  # signals, in their order
-_holding: list[object] = []  # what signals wait for
-
-
-def requested_end() -> int | None:
-    """The signal that asked this process to end; None while none did."""
-    return _requested[0] if _requested else None
-
-
-def raise_if_ending() -> None:
-    """Raise what a signal raised, where one asked this process to end."""
-    number = requested_end()
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    if number is not None:
-        raise SystemExit(128 + number)
+_holding: list[object] = []  # what the end waits for
+_begun: dict[Hashable, Callable[[], object]] = {}  # what it undoes
+_ending: list[int] = []  # the thread that ends the process
+_guard = threading.RLock()  # of the lists: a handler may come while its own thread has it
 
 
 class HeldSignals:
-    """Inside, a signal sets the flag and raises nothing, which the end of the block does then: for what has to be known
-    to be cleared away, or done as a whole, before anything is raised.
-    """
+    """Inside, the end waits for the end of the block: for what has to be done as a whole, or known to be undone."""
 
     def __enter__(self) -> None:
-        _holding.append(self)
+        with _guard:
+            ends_elsewhere = _ending and _ending[0] != threading.get_ident()
+            if not ends_elsewhere:
+                _holding.append(self)
+        if ends_elsewhere:
+            _wait_for_end()
 
     def __exit__(self, *_: object) -> None:
-        _holding.pop()
-        if not _holding:
-            raise_if_ending()
+        with _guard:
+            _holding.remove(self)
+        if _requested:
+            _end_process()
 
 
-def raise_outside_cause(error: BaseException) -> None:
-    """Raise the request to end or the `MemoryError` that `error` is, or was made of; return where it is neither."""
-    raise_if_ending()
+def undo_at_end(key: Hashable, undo: Callable[[], object]) -> None:
+    """Call `undo` where a signal ends this process before `forget_undo(key)`. It may run between any two instructions
+    of Python, so it takes no lock that the rest of the process takes."""
+    with HeldSignals():
+        _begun[key] = undo
+
+
+def forget_undo(key: Hashable) -> None:
+    """What `undo_at_end` was told of has ended."""
+    with HeldSignals():
+        _begun.pop(key, None)
+
+
+def raise_lack_of_memory(error: BaseException) -> None:
+    """Raise the `MemoryError` that `error` is, or was made of; return where it is none."""
     if lacks_memory(error):
         raise MemoryError(str(error)) from error
 
@@ -71,35 +83,48 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def signals_as_exceptions() -> Iterator[None]:
-    """Ctrl-C is KeyboardInterrupt; a request to end is SystemExit with the code a shell would show. Both set the
-    flag."""
+def end_on_signals() -> Iterator[None]:
+    """Inside, Ctrl-C and requests to end undo what was begun, and end this process with the code a shell would show."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _requested.clear()
-    listening = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup means it
-    before = {number: signal.signal(number, _end_process) for number in (*listening, signal.SIGINT)}
-    hook, sys.unraisablehook = sys.unraisablehook, _tell_unraisable
+    ours = os.getpid()
+
+    def handle(number: int, frame: object) -> None:
+        if os.getpid() != ours:  # a fork, which has begun nothing
+            os._exit(128 + number)
+        signal.signal(number, signal.SIG_DFL)  # the second one does not wait
+        _requested.append(number)
+        if len(_requested) == 1:
+            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + _ENDING[number])
+            _end_process()
+
+    ignored = {number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN}  # nohup means it
+    listening = [number for number in _ENDING if number == signal.SIGINT or number not in ignored]
+    before = {number: signal.signal(number, handle) for number in listening}
     try:
         yield
     finally:
-        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
-        _requested.clear()
 
 
-def _end_process(number: int, frame: object) -> None:
-    signal.signal(number, signal.SIG_DFL)  # the second one does not wait
-    _requested.append(number)
-    if number != signal.SIGINT:
-        os.write(2, b"terminated\n")
-    if not _holding:
-        raise_if_ending()
+def _end_process() -> None:
+    """End this process, unless a thread holds signals, which ends it then, or does already."""
+    with _guard:
+        if _holding or _ending:
+            return
+        _ending.append(threading.get_ident())
+    try:
+        for undo in reversed(list(_begun.values())):
+            with contextlib.suppress(OSError):
+                undo()
+        with contextlib.suppress(RuntimeError):  # the signal came while it was written to
+            sys.stdout.flush()
+    finally:
+        os._exit(128 + _requested[0])
 
 
-def _tell_unraisable(fault: Any) -> None:
-    """Tell it as Python does, but for what a signal raised where nothing can be: the flag has it."""
-    if requested_end() is None or not issubclass(fault.exc_type, KeyboardInterrupt | SystemExit):
-        sys.__unraisablehook__(fault)
+def _wait_for_end() -> NoReturn:
+    while True:
+        time.sleep(1)

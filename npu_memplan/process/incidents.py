@@ -1,8 +1,8 @@
 """Incidents (faults of our own, and fallbacks from what was requested first), and the phase that a long command is in.
 
 Invariant: no incident is silent. A fault ends the one attempt that it happened in (`contained`) only where incidents
-are gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users' errors, a
-request to end and a lack of memory are no faults and pass. There is no listener unless `listening` is entered, and what
+are gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users' errors and
+a lack of memory are no faults and pass. There is no listener unless `listening` is entered, and what
 is reported changes no result.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..errors import InternalError, NpuMemplanError, RefusalError, describe_error
-from .ending import raise_if_ending, raise_outside_cause
+from .ending import raise_lack_of_memory
 
 STRICT = "NPU_MEMPLAN_STRICT"  # environment variable: faults are raised in this process and in those it starts
 FAULT = "internal fault: "  # how lines of faults begin
@@ -110,7 +110,7 @@ class Attempts:
         except (OSError, MemoryError):
             raise
         except (NpuMemplanError, *FAULTS) as error:  # reported, or raised, by `settle`
-            raise_outside_cause(error)
+            raise_lack_of_memory(error)
             self._failed.append((who, error))
 
     def settle_errors(
@@ -137,8 +137,8 @@ class Attempts:
 
 def report_fault(where: str, error: Exception) -> str:
     """Report the fault `error`, and return the text; raises it as `InternalError` where nothing gathers, or
-    in strict mode. A request to end, and a lack of memory, are raised as what they are."""
-    raise_outside_cause(error)
+    in strict mode. A lack of memory is raised as what it is."""
+    raise_lack_of_memory(error)
     text = f"{where}: {kind_of(error)}{describe_error(error, 0)}"
     if is_strict() or not _gathering.get():
         raise InternalError(text) from error
@@ -163,7 +163,6 @@ def kind_of(error: BaseException) -> str:
 
 def fall_back(kind: Fallback, text: str) -> None:
     """Report that another took the place of what was requested: `text` says which, and why. `kind` is for the list."""
-    raise_if_ending()
     for incidents in _gathering.get():
         if text not in incidents.fallbacks:
             incidents.fallbacks.append(text)
@@ -173,8 +172,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("phases", defau
 
 
 def report_phase(phase: str) -> None:
-    """Say that `phase` begins, and so that the one before has ended; a process that was asked to end ends here."""
-    raise_if_ending()
+    """Say that `phase` begins, and so that the one before has ended."""
     listener = _listener.get()
     if listener is not None:
         listener(phase)

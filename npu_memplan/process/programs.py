@@ -19,8 +19,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from .ending import HeldSignals, forget_undo, undo_at_end
 
 
 def wait_for_end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
@@ -61,13 +64,16 @@ def start_program(
 
     `cpu_s` is the limit of its CPU time, which a busy machine does not change. `OSError` where it does not start.
     """
-    return subprocess.Popen(
-        [str(part) for part in command],
-        env={**os.environ, "TMPDIR": str(folder)},
-        start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the other
-        preexec_fn=_process_limits(cpu_s, memory_bytes),
-        **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
-    )
+    with HeldSignals():
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            env={**os.environ, "TMPDIR": str(folder)},
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the other
+            preexec_fn=_process_limits(cpu_s, memory_bytes),
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+        )
+        undo_at_end(process, partial(_kill_process, process.pid, os.killpg))
+    return process
 
 
 def end_program(process: subprocess.Popen[bytes]) -> None:
@@ -76,6 +82,7 @@ def end_program(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.wait()
+    forget_undo(process)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -108,21 +115,33 @@ def ending_signal(work: Callable[[], object]) -> int:
     """The signal that ends a process in which `work` is done, such as that of C's `abort`; 0 where none does."""
     if not hasattr(os, "fork"):
         return 0
-    child = os.fork()
-    if child == 0:
-        try:
-            faulthandler.disable()  # it would tell of the signal
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
-            work()
-        finally:
-            os._exit(0)
+    with HeldSignals():
+        child = os.fork()
+        if child == 0:
+            try:
+                faulthandler.disable()  # it would tell of the signal
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
+                work()
+            finally:
+                os._exit(0)
+        undo_at_end(child, partial(_kill_process, child))
     try:
         _, status = os.waitpid(child, 0)
     except BaseException:
-        os.kill(child, signal.SIGKILL)
+        _kill_process(child)
         os.waitpid(child, 0)
         raise
+    finally:
+        forget_undo(child)
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _kill_process(process: int, kill: Callable[[int, int], None] = os.kill) -> None:
+    """Kill a child, with its group by `os.killpg`, and wait until it is dead; it may still be waited for."""
+    with contextlib.suppress(OSError):
+        kill(process, signal.SIGKILL)
+    with contextlib.suppress(OSError):  # its end is known already
+        os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
 
 
 def _process_limits(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] | None:

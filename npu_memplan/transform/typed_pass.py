@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 
 from ..errors import NpuMemplanError
-from ..process.ending import raise_outside_cause
+from ..process.ending import raise_lack_of_memory
 
 DEEPEST = 10_000
 """Calls of Python within each other while a module is walked: enough for an `if` in an `if` some hundred times."""
@@ -40,7 +40,7 @@ class TypedPass:
         try:
             return tvm.ir.transform.ModulePass.__call__(self, module)
         except Exception as error:
-            raise_outside_cause(error)
+            raise_lack_of_memory(error)
             raised = vars(vars(self)["_inst"]).pop("raised", None)
             if raised is not None:
                 raise raised from None

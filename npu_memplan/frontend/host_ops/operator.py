@@ -28,7 +28,7 @@ from ...errors import NpuMemplanError, RefusalError, describe_error
 from ...fixed_point import ScaleError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
-from ...process.ending import raise_outside_cause
+from ...process.ending import raise_lack_of_memory
 from ...process.incidents import report_fault
 from ...vocabulary import C_SOURCES, KERNEL, LAYER, ONLY_READ
 from .tir import Buffer, Expr, Function
@@ -471,7 +471,7 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     except NpuMemplanError:
         raise
     except Exception as error:  # not even of a damaged file: lowerings `require_supported` what they rely on
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         report_fault(f"operator {operator.index} {operator.name} on the host", error)
         raise UnsupportedOperatorError(f"a fault of npu_memplan: {describe_error(error)}; please report it") from error
 

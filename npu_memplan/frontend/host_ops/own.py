@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import NpuMemplanError
 from ...files.paths import open_file, read_text
 from ...models.tensor import Tensor
-from ...process.ending import raise_outside_cause
+from ...process.ending import raise_lack_of_memory
 from ...vocabulary import EXTERNAL, EXTERNAL_PREFIX
 from .operator import EXTERNAL_OPERATOR, Lowering, OwnState, lowering, require_supported
 
@@ -99,7 +99,7 @@ def load_operators(path: Path | str) -> None:
     except NpuMemplanError:
         raise
     except Exception as error:  # it is the user's own code
-        raise_outside_cause(error)
+        raise_lack_of_memory(error)
         raise OwnOperatorError(
             f"cannot load operators from {path}: {type(error).__name__}: {error}; it is Python that calls "
             "npu_memplan.host_operator"

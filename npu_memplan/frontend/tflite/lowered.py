@@ -31,7 +31,7 @@ from ...models.subgraphs import DONE_BEFORE, OF_VARIABLES
 from ...models.tflite import read_network
 from ...models.vela import NpuCall
 from ...names import node_of
-from ...process.ending import raise_outside_cause
+from ...process.ending import raise_lack_of_memory
 from ...process.incidents import is_ours, report_fault
 from ...vocabulary import RESHAPING
 from ..attributes import BY_USER, SourceOperator, forced_operators, operator_attributes
@@ -532,7 +532,7 @@ class _OperatorImporter:
         except _NotImportedError:
             raise
         except Exception as error:  # the frontend raises whatever comes first: assertions, TVM errors, KeyError
-            raise_outside_cause(error)
+            raise_lack_of_memory(error)
             sound = host_reason(self.network, operator) is None  # what contradicts itself may raise anything
             if sound and is_ours(error) and not isinstance(error, NpuMemplanError):
                 report_fault(f"importing operator {operator.index} {operator.name}", error)
