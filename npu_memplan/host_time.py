@@ -46,7 +46,12 @@ class KernelCosts:
     quantised: Cycles  # element
     dequantised: Cycles  # element
     place: Cycles  # of a resized image
-    mixed: Cycles  # four elements of it, or the rest
+    mixed: Cycles  # four elements of it in float32, or the rest
+    resized_place: Cycles  # of an image that is resized in integers
+    packed: Cycles  # four unsigned elements of it with weights of up to 8 bits
+    packed_signed: Cycles  # four signed ones
+    resized: Cycles  # another element
+    resized_few: Cycles  # an element of a place of less than four, in all
     searched_row: Cycles  # in which the place of an extremum is looked for
     searched: Cycles  # 16 elements of it, or the rest
     activation: Cycles  # of a filter of an SVDF
@@ -127,6 +132,15 @@ def _bilinear_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     return images * out_h * out_w * (costs.place + -(-depth // 4) * costs.mixed)
 
 
+def _resize_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
+    images, _, _, out_h, out_w, depth, row_bits, column_bits, is_signed = numbers
+    places, fours = images * out_h * out_w, depth // 4 if row_bits + column_bits <= 8 else 0
+    if depth < 4:
+        return places * depth * costs.resized_few
+    four = costs.packed_signed if is_signed else costs.packed
+    return places * (costs.resized_place + fours * four + (depth - 4 * fours) * costs.resized)
+
+
 def _svdf_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     batches, depth, filters, memory, units, wide = numbers[:6]
     size = 2 if wide else 1
@@ -145,6 +159,7 @@ _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
     "quantise": lambda numbers, costs: numbers[0] * costs.quantised,
     "dequantise": lambda numbers, costs: numbers[0] * costs.dequantised,
     "bilinear": _bilinear_cycles,
+    "resize": _resize_cycles,
     "svdf": _svdf_cycles,
     "arg_extremum": lambda numbers, costs: numbers[0] * (costs.searched_row + -(-numbers[1] // 16) * costs.searched),
 }

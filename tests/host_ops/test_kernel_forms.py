@@ -104,7 +104,7 @@ def test_a_form_gives_the_references_bytes(form: str, tmp_path: Path) -> None:
 
 
 def conversions() -> Iterator[tuple[bytes, np.ndarray]]:
-    """Models that convert between floats and 8 bits, or resize uint8, and inputs: halves of steps, ends, no numbers."""
+    """Models that convert between floats and 8 bits, or resize an image, and inputs: halves, ends, no numbers."""
     rng = np.random.default_rng(3)
     odd = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-42, -0.0, 2147483648.0], np.float32)
     for scale, zero, dtype in ((0.0117, -3, "int8"), (2.0, 127, "int8"), (1 / 255, 0, "uint8"), (0.3, 255, "uint8")):
@@ -115,11 +115,17 @@ def conversions() -> Iterator[tuple[bytes, np.ndarray]]:
         yield write_model("QUANTIZE", [TensorSpec(given.shape, "float32", 0.0, 0)], [stored], None), given
         levels = np.resize(np.arange(256, dtype=np.uint8).view(dtype), given.shape)
         yield write_model("DEQUANTIZE", [stored], [TensorSpec(given.shape, "float32", 0.0, 0)], None), levels
-    for depth, centers in ((1, True), (3, False), (8, True), (21, False)):
-        image, made = TensorSpec((2, 5, 4, depth), "uint8", 0.1, 9), TensorSpec((2, 11, 13, depth), "uint8", 0.1, 9)
-        size = constant(np.array([11, 13]), "int32", 0.0)
+    for depth, centers, height, width, dtype in (
+        (1, True, 11, 13, "uint8"), (3, False, 11, 13, "uint8"), (8, True, 11, 13, "uint8"),
+        (21, False, 11, 13, "uint8"), (1, True, 10, 8, "uint8"), (3, True, 10, 8, "uint8"), (8, True, 10, 8, "uint8"),
+        (21, True, 20, 16, "uint8"), (21, False, 9, 13, "uint8"), (8, True, 40, 32, "uint8"), (9, True, 5, 4, "uint8"),
+        (1, True, 11, 13, "int8"), (21, False, 11, 13, "int8"), (1, True, 10, 8, "int8"), (21, True, 20, 16, "int8"),
+        (21, False, 9, 13, "int8"), (6, True, 40, 32, "int8"), (9, True, 5, 4, "int8"), (8, True, 3, 3, "int8"),
+    ):  # fmt: skip
+        image, made = TensorSpec((2, 5, 4, depth), dtype, 0.1, 9), TensorSpec((2, height, width, depth), dtype, 0.1, 9)
+        size = constant(np.array([height, width]), "int32", 0.0)
         options = ("ResizeBilinearOptions", {"AlignCorners": not centers, "HalfPixelCenters": centers})
-        given = rng.integers(0, 256, image.shape).astype(np.uint8)
+        given = rng.integers(0, 256, image.shape).astype(np.uint8).view(dtype)
         yield write_model("RESIZE_BILINEAR", [image, size], [made], options), given
 
 

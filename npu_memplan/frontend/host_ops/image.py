@@ -1,10 +1,10 @@
 """Images: RESIZE_NEAREST_NEIGHBOR, RESIZE_BILINEAR, and TFLite_Detection_PostProcess.
 
 Invariant: source positions and weights are tables, computed here by the reference's own arithmetic (float32 for
-nearest, uint8 and float32 itself, 10 fraction bits for bilinear of int8). Real numbers, in the order of operations of
-the reference: corners in double precision rounded to float32, overlaps in float32, equal scores in the order of their
-boxes. Quantised inputs are made real number by number as they are read. What the reference leaves unwritten is zeros;
-where it stops because a box is empty, nothing is detected.
+nearest, uint8 and float32 itself, 10 fraction bits for bilinear of int8, and of uint8 where these say the same). Real
+numbers, in the order of operations of the reference: corners in double precision rounded to float32, overlaps in
+float32, equal scores in the order of their boxes. Quantised inputs are made real number by number as they are read.
+What the reference leaves unwritten is zeros; where it stops because a box is empty, nothing is detected.
 """
 
 from __future__ import annotations
@@ -70,19 +70,26 @@ def resize_bilinear(work: Lowering) -> None:
     batches, in_h, in_w, depth = nhwc_shape(data)
     _, out_h, out_w, _ = nhwc_shape(output)
     how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
-    mixed = _mix_rows if data.dtype == "int8" else _mixed_in_float
-    mixed(work, (batches, out_h, out_w, depth), (in_h, out_h, *how), (in_w, out_w, *how))
+    shape, down, across = (batches, out_h, out_w, depth), (in_h, out_h, *how), (in_w, out_w, *how)
+    make = _in_fixed_point if data.dtype == "int8" else _in_few_bits
+    rows, columns = (None, None) if work.plain else (make(*down), make(*across))
+    if rows is None or columns is None:
+        _mixed_in_float(work, shape, down, across)
+    else:
+        _mix_rows(work, shape, (in_h, in_w), rows, columns)
 
 
 # sizes of input and output along an axis, whether corners are aligned, whether places are half pixels
 _Axis = tuple[int, int, bool, bool]
 
 
-def _mix_rows(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
-    """Mix rows of int8, with 10 fraction bits."""
+def _mix_rows(
+    work: Lowering, shape: tuple[int, ...], sizes: tuple[int, int], downs: npt.NDArray[Any], acrosses: npt.NDArray[Any]
+) -> None:
+    """Mix rows of 8 bits, with 10 fraction bits."""
     function, source = work.function, work.read(0, "input")
-    rows, columns = work.table("rows", _in_fixed_point(*down)), work.table("columns", _in_fixed_point(*across))
-    target, one = work.write(), int_constant(1 << 10)
+    rows, columns = work.table("rows", downs), work.table("columns", acrosses)
+    target, one, dtype = work.write(), int_constant(1 << 10), work.output().dtype
     with function.grid(shape, "nyxc") as (n, y, x, c):
         top, bottom, down = (load(rows, y, i) for i in range(3))
         left, right, across = (load(columns, x, i) for i in range(3))
@@ -95,7 +102,14 @@ def _mix_rows(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis
         )
         half = int_constant(1 << 19)
         rounded = tirx.truncdiv(total + select(total > 0, half, int_constant(0) - half), int_constant(1 << 20))
-        function.store(target, clamp(rounded, *LIMITS["int8"]), n, y, x, c)
+        function.store(target, clamp(rounded, *LIMITS[dtype]), n, y, x, c)
+    numbers = shape[0], *sizes, *shape[1:], _bits_used(downs), _bits_used(acrosses), int(dtype == "int8")
+    work.kernel("kernel_forms kernel_resize", source, rows, columns, target, *numbers)
+
+
+def _bits_used(table: npt.NDArray[Any]) -> int:
+    """How many of the 10 fraction bits the weights need, 1 at least."""
+    return max(1, *(10 - shift for shift in range(10) if np.any(table[:, 2] >> shift & 1)), 1)
 
 
 def _mixed_in_float(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
@@ -130,6 +144,18 @@ def _in_float(size: int, out_size: int, align: bool, centers: bool) -> tuple[npt
     bounds = [(max(math.floor(p), 0), min(math.ceil(p), size - 1)) for p in places]
     weights = [(f(1) - (p - f(first)), p - f(first)) for p, (first, _) in zip(places, bounds, strict=True)]
     return np.array(bounds, np.int32), np.array(weights, np.float32)
+
+
+_MOST_BITS = 4  # of a weight, so that 8 bits times two weights have 16
+
+
+def _in_few_bits(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[Any] | None:
+    """The same as `_in_fixed_point` has it, where so few bits say it that float32 computes exactly; else None."""
+    places, weights = _in_float(size, out_size, align, centers)
+    scaled = weights[:, 1] * np.float32(1 << _MOST_BITS)
+    if np.any(scaled != np.round(scaled)):
+        return None
+    return np.column_stack([places, scaled.astype(np.int32) << (10 - _MOST_BITS)]).astype(np.int32)
 
 
 def _in_fixed_point(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[Any]:

@@ -1,11 +1,24 @@
-#if defined(NPU_MEMPLAN_DSP)
-/* `plus` and a byte of `four`. */
-#define npu_memplan_byte(plus, four, bits)                                                  \
-  __extension__({                                                                           \
-    int32_t npu_memplan_sum;                                                                \
-    __asm__("sxtab %0, %1, %2, ror #" #bits : "=r"(npu_memplan_sum) : "r"(plus), "r"(four)); \
-    npu_memplan_sum;                                                                        \
-  })
+#if defined(NPU_MEMPLAN_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
+#define NPU_MEMPLAN_EIGHT
+/* Eight bytes, each plus `centre`, as floats times `scale`: two at a time go to the registers of floats, one instruction
+ * stores them all. `add` is the instruction that adds a byte. */
+#define NPU_MEMPLAN_FLOAT(at) "vcvt.f32.s32 " at ", " at "\n\tvmul.f32 " at ", " at ", %[scale]\n\t"
+#define NPU_MEMPLAN_PAIR(add, four, one, two, first, second)                                  \
+  add " %[x], %[centre], " four ", ror #" first "\n\t" add " %[y], %[centre], " four ", ror #" second \
+  "\n\tvmov " one ", " two ", %[x], %[y]\n\t" NPU_MEMPLAN_FLOAT(one) NPU_MEMPLAN_FLOAT(two)
+#define NPU_MEMPLAN_FOUR(add, four, a, b, c, d) \
+  NPU_MEMPLAN_PAIR(add, four, a, b, "0", "8") NPU_MEMPLAN_PAIR(add, four, c, d, "16", "24")
+#define NPU_MEMPLAN_DEQUANTISE_EIGHT(add)                                                          \
+  do {                                                                                             \
+    const int32_t low = npu_memplan_four((const int8_t *)given);                                   \
+    const int32_t high = npu_memplan_four((const int8_t *)given + 4);                              \
+    int32_t x, y;                                                                                  \
+    __asm__ volatile(NPU_MEMPLAN_FOUR(add, "%[low]", "s0", "s1", "s2", "s3")                       \
+                         NPU_MEMPLAN_FOUR(add, "%[high]", "s4", "s5", "s6", "s7") "vstmia %[output]!, {s0-s7}" \
+                     : [x] "=&r"(x), [y] "=&r"(y), [output] "+&r"(output)                          \
+                     : [low] "r"(low), [high] "r"(high), [centre] "r"(centre), [scale] "t"(scale)  \
+                     : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "memory");                  \
+  } while (0)
 #endif
 /* 8-bit numbers as floats. */
 static void npu_memplan_kernel_dequantise(const void *input, float *output, double real_scale, int32_t count,
@@ -26,18 +39,12 @@ static void npu_memplan_kernel_dequantise(const void *input, float *output, doub
     }
   }
   left &= 3;
-#elif defined(NPU_MEMPLAN_DSP)
+#elif defined(NPU_MEMPLAN_EIGHT)
+  const int32_t centre = -zero;
   if (is_signed) {
-    const int32_t centre = -zero;
-    for (; left >= 8; left -= 8, given += 8, output += 8) {
-      const int32_t first = npu_memplan_four((const int8_t *)given), then = npu_memplan_four((const int8_t *)given + 4);
-      const float a = (float)npu_memplan_byte(centre, first, 0), b = (float)npu_memplan_byte(centre, first, 8);
-      const float c = (float)npu_memplan_byte(centre, first, 16), d = (float)npu_memplan_byte(centre, first, 24);
-      output[0] = a * scale, output[1] = b * scale, output[2] = c * scale, output[3] = d * scale;
-      const float e = (float)npu_memplan_byte(centre, then, 0), f = (float)npu_memplan_byte(centre, then, 8);
-      const float g = (float)npu_memplan_byte(centre, then, 16), h = (float)npu_memplan_byte(centre, then, 24);
-      output[4] = e * scale, output[5] = f * scale, output[6] = g * scale, output[7] = h * scale;
-    }
+    for (; left >= 8; left -= 8, given += 8) NPU_MEMPLAN_DEQUANTISE_EIGHT("sxtab");
+  } else {
+    for (; left >= 8; left -= 8, given += 8) NPU_MEMPLAN_DEQUANTISE_EIGHT("uxtab");
   }
 #endif
   if (is_signed) {
