@@ -103,8 +103,8 @@ class ApplicationError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class LinkedNetwork:
-    """One network: its name in C, how often it runs beside the others, its cycles, its bytes by pool alone; `npu` is
-    the board of its NPU where the application has several, `contention` its time beside networks of the others.
+    """One network: its name in C, how often it runs beside the others, the NPU's cycles, its bytes by pool alone; `npu`
+    is the board of its NPU where the application has several, `contention` its time beside networks of the others.
     """
 
     name: str
@@ -114,6 +114,9 @@ class LinkedNetwork:
     kept_bytes: int  # states and resident constants
     npu: str = ""
     contention: Contention | None = None
+    total_ms: float | None = None  # of NPU and CPU for one inference, estimated; None: unknown
+    host_ms: float | None = None  # the CPU's part
+    unknown_calls: int = 0  # of the CPU, which are in neither
 
 
 @dataclass(frozen=True, slots=True)

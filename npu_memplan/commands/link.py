@@ -28,11 +28,11 @@ from ..command_line import (
 from ..files.arrays import check_unused
 from ..files.folders import check_place, staged_directory
 from ..names import split_names
-from ..sizes import bytes_and_kib, count_text, parse_named_size
+from ..sizes import bytes_and_kib, count_text, parse_named_size, percent_text
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
-    from ..artifact.files import Application
+    from ..artifact.files import Application, LinkedNetwork
     from ..link.networks import Compile
     from ..options import CompileOptions
 
@@ -155,12 +155,10 @@ def command(
     if verbosity is not Verbosity.QUIET:
         for network in application.networks:
             used = ", ".join(f"{pool} {bytes_and_kib(size)}" for pool, size in network.alone_bytes.items())
-            cycles = "" if network.estimated_cycles is None else f"; {network.estimated_cycles:,} cycles"
             npu = f", on {network.npu}" if network.npu else ""
             beside = f"; {network.contention}" if network.contention else ""
-            click.echo(
-                f"  {network.name}{npu}: alone {used}; keeps {bytes_and_kib(network.kept_bytes)}{cycles}{beside}"
-            )
+            kept = bytes_and_kib(network.kept_bytes)
+            click.echo(f"  {network.name}{npu}: {_time(network)}{beside}; alone {used}; keeps {kept}")
             if network.name in checked:
                 notes = (f"note: {note}" for note in checked[network.name].notes)
                 click.echo("\n".join(f"    {line}" for line in (*result_texts(checked[network.name]), *notes)))
@@ -196,12 +194,27 @@ def summary(application: Application, joint: Artifact, checked: Mapping[str, Art
         ],
         "resident_bytes": joint.resident_bytes,
         "networks": [
-            {key: getattr(n, key) for key in ("name", "npu", "rate", "estimated_cycles", "kept_bytes")}
+            {key: getattr(n, key) for key in _NETWORK_KEYS}
             | {"contention": asdict(n.contention) if n.contention else None}
             | ({"check": checked[n.name].check.verdict.value} if n.name in checked else {})
             for n in application.networks
         ],
     }
+
+
+_NETWORK_KEYS = ("name", "npu", "rate", "total_ms", "host_ms", "unknown_calls", "estimated_cycles", "kept_bytes")
+
+
+def _time(network: LinkedNetwork) -> str:
+    """The time of one inference, the shares of NPU and CPU, and how many of the CPU's calls are in neither."""
+    unknown = f"{count_text(network.unknown_calls, 'call')} of the CPU not estimated" if network.unknown_calls else ""
+    if network.total_ms is None:
+        return unknown or "time unknown"
+    text = f"about {network.total_ms:.3f} ms (estimated)"
+    if network.host_ms is not None and network.total_ms:
+        host = percent_text(network.host_ms, network.total_ms)
+        text += f": NPU {percent_text(network.total_ms - network.host_ms, network.total_ms)}, CPU {host}"
+    return f"{text}, {unknown}" if unknown else text
 
 
 def _verdict(application: Application, joint: Artifact) -> str:

@@ -164,6 +164,9 @@ def write_application(
                 kept_bytes(artifact.problem),
                 linked.npus.get(network, ""),
                 contentions.get(network),
+                next(iter(artifact.total_milliseconds), None),
+                artifact.host_milliseconds,
+                artifact.unknown_calls,
             )
             for network, artifact in artifacts.items()
         ),

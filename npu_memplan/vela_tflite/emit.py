@@ -191,6 +191,7 @@ class Emitted:
     constants_bytes: int
     operators: tuple[str, ...]  # to register, by TFLite's names; the NPU's first
     notes: tuple[str, ...] = ()
+    unknown_calls: int = 0  # of TFLite Micro's kernels on the CPU
     operators_of_model: tuple[Operator, ...] = ()  # with their claims, where it was checked
     check: CheckResult = field(default_factory=CheckResult)
 
@@ -330,6 +331,7 @@ def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clo
         sum(vela.vela_arena_bytes.values()), cycles, sum(vela.vela_stream_bounds.values()), clock_hz,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
         ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), vela.notes,
+        sum(isinstance(step, CpuOperator) for step in steps),
     )  # fmt: skip
 
 
@@ -434,7 +436,8 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "resident_bytes": len(emitted.resident),
         "vela_arena_bytes": emitted.vela_arena_bytes or None,  # null: unknown
         "estimated_cycles": emitted.cycles,
-        "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz,
+        "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz,  # of the NPU
+        "unknown_calls": emitted.unknown_calls,
         "vela_estimated_cycles": emitted.vela_cycles or None,
         "status": emitted.planned.plan.status.value,
         "planner": emitted.planned.plan.planner,
@@ -448,9 +451,17 @@ def summary(emitted: Emitted) -> dict[str, Any]:
 
 
 def _time(emitted: Emitted) -> str:
+    """The time of an inference; of TFLite Micro's kernels, which the build chooses, nothing is known."""
     vela = f"; Vela's own stream: {emitted.vela_cycles:,}" if emitted.vela_cycles else ""
-    milliseconds = 1000 * emitted.cycles / emitted.clock_hz
-    return f"time       {emitted.cycles:,} cycles of the NPU, {milliseconds:.3f} ms (estimated){vela}"
+    npu = f"about {1000 * emitted.cycles / emitted.clock_hz:.3f} ms (estimated), {emitted.cycles:,} cycles{vela}"
+    return f"time       {_with_kernels(npu, emitted.unknown_calls)}"
+
+
+def _with_kernels(npu: str, calls: int) -> str:
+    """The NPU's time, and how many calls of the CPU come on top of it."""
+    if not calls:
+        return f"NPU alone, {npu}"
+    return f"NPU {npu}; CPU: {count_text(calls, 'call')} of TFLite Micro's kernels, not estimated"
 
 
 def _room(emitted: Emitted) -> list[str]:
@@ -542,7 +553,8 @@ def format_needs(needs: Mapping[str, Any], output: Path) -> str:
         f"{needs['planned_bytes']:,} bytes planned ({needs['apart_bytes']:,} apart)",
         "           TFLite Micro adds its own structures of every interpreter, and the scratch of its kernels",
         *(
-            f"  {one['file']}: {one['arena_bytes']:,} bytes ({one['status']}); {one['estimated_cycles']:,} cycles"
+            f"  {one['file']}: {one['arena_bytes']:,} bytes ({one['status']}); "
+            + _with_kernels(f"about {one['estimated_ms']:.3f} ms (estimated)", one["unknown_calls"])
             for one in needs["networks"]
         ),
         f"operators  {', '.join(needs['operators'])}: the resolver has to know these",
