@@ -1,7 +1,11 @@
-"""C kernels give the reference's bytes in each of their forms: portable, with DSP instructions, with Helium."""
+"""C kernels give the reference's bytes in each of their forms: portable, with DSP instructions, with Helium.
+
+On the PC (portable C, with sanitizers), on QEMU's Cortex-M55 and on Unicorn's Cortex-M33.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.host_instructions import EMULATOR, LINK_SCRIPT, STARTUP
+from fvp_runner.firmware_build.build import Elf
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.models.tflite import read_network
@@ -22,6 +27,7 @@ from tests.support.single_op import TensorSpec, constant, write_model
 
 COMPILER = "arm-none-eabi-gcc"
 FORMS = {"helium": "cortex-m55", "dsp": "cortex-m55+nomve", "portable": "cortex-m55+nomve+nodsp"}
+FORMS |= {"dsp on M33": "cortex-m33"}
 ONCE = {"DilationHFactor": 1, "DilationWFactor": 1}
 _MAIN = """
 #include <stdint.h>
@@ -40,27 +46,68 @@ int main(void) {
 }
 """
 
+_MAIN_M33 = """
+#include <stdint.h>
+int32_t many_run(uint8_t *const pools[]);
+volatile int32_t failed = 1;
+uint8_t pool[BYTES + 64] __attribute__((aligned(64)));
+__attribute__((noinline)) void finish(void) { for (;;) { } }
+int main(void) {
+  uint8_t *const pools[] = {pool};
+  failed = many_run(pools);
+  finish();
+}
+"""
+
 needs_emulator = pytest.mark.skipif(
-    shutil.which(COMPILER) is None or shutil.which(EMULATOR[0]) is None,
-    reason=f"{COMPILER} or {EMULATOR[0]} is not here",
+    shutil.which(COMPILER) is None or shutil.which(EMULATOR[0]) is None or not importlib.util.find_spec("unicorn"),
+    reason=f"{COMPILER}, {EMULATOR[0]} or the package unicorn is not here",
 )
 
 
 def run_emulated(together: Together, folder: Path, cpu: str, level: str) -> list[list[np.ndarray]]:
-    """The outputs of each network where GCC makes the C for `cpu` and QEMU's Cortex-M55 runs it."""
-    pool = together.pool()
+    """The outputs of each network where GCC makes the C for `cpu` and QEMU's Cortex-M55 runs it, or Unicorn's M33."""
+    pool, on_unicorn = together.pool(), cpu == "cortex-m33"
     (folder / "before").write_bytes(pool.tobytes())
-    for name, text in (("main.c", _MAIN), ("startup.c", STARTUP), ("link.ld", LINK_SCRIPT)):
+    for name, text in (
+        ("main.c", _MAIN_M33 if on_unicorn else _MAIN),
+        ("startup.c", STARTUP),
+        ("link.ld", LINK_SCRIPT),
+    ):
         (folder / name).write_text(text)
     flags = [f"-mcpu={cpu}", "-mthumb", "-mfloat-abi=hard", level, *REQUIRED_FLAGS, f"-DBYTES={pool.size}"]
     sources = ["startup.c", "main.c", "many.c", "many_host.c"]
     warnings = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
-    link = ["-nostartfiles", "--specs=rdimon.specs", "-Wl,--no-warn-rwx-segments", "-T", "link.ld", "-lm"]
+    specs = "--specs=nosys.specs" if on_unicorn else "--specs=rdimon.specs"
+    link = ["-nostartfiles", specs, "-Wl,--no-warn-rwx-segments", "-T", "link.ld", "-lm"]
     command = [COMPILER, *flags, *warnings, *sources, *link, "-o", "many.elf"]
     subprocess.run(command, cwd=folder, check=True)
+    if on_unicorn:
+        pool[:] = np.frombuffer(run_on_unicorn(Elf.load(folder / "many.elf"), pool.tobytes()), np.uint8)
+        return together.outputs(pool)
     subprocess.run([*EMULATOR, "-kernel", "many.elf"], cwd=folder, check=True, timeout=300)
     pool[:] = np.frombuffer((folder / "after").read_bytes(), np.uint8)
     return together.outputs(pool)
+
+
+def run_on_unicorn(program: Elf, given: bytes) -> bytes:
+    """The pool of `program` after its run on Unicorn's Cortex-M33, which has no semihosting: `given` before."""
+    import unicorn
+    from unicorn import arm_const
+
+    machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
+    machine.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M33)
+    for base, size in ((0, 0x80000), (0x60000000, 0x1000000), (0xE0000000, 0x100000)):  # code, data, system
+        machine.mem_map(base, size)
+    for segment in program.segments:
+        if segment.file_bytes:
+            machine.mem_write(segment.physical, program.image[segment.offset : segment.offset + segment.file_bytes])
+    pool, failed = program.find_symbol("pool").address, program.find_symbol("failed").address
+    machine.mem_write(pool, given)
+    machine.reg_write(arm_const.UC_ARM_REG_SP, 0x60FFFFF0)
+    machine.emu_start(program.entry | 1, program.find_symbol("finish").address)
+    assert bytes(machine.mem_read(failed, 4)) == bytes(4)
+    return bytes(machine.mem_read(pool, len(given)))
 
 
 def multiplied(times: int) -> bytes:
