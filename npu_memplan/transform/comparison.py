@@ -1,4 +1,4 @@
-"""What a module takes when TVM plans it, when `PlanMemory` does, and the least that any plan can, side by side.
+"""The bytes that a module takes when TVM plans it and when `PlanMemory` does, beside the bound of any plan.
 
 Invariant: both plans are counted by one rule: the bytes that a function allocates for tensors between calls, results
 left out, which are the caller's; TVM's plan takes what the kernel with the largest allocations takes, too.
@@ -56,7 +56,7 @@ class Comparison:
     rows: tuple[FunctionBytes, ...]
 
     def table(self) -> str:
-        """Markdown."""
+        """The comparison as a Markdown table."""
         lines = [
             "| function | device | TVM's plan | in kernels | ours | bound | ours / TVM |",
             "|---|---|--:|--:|--:|--:|--:|",

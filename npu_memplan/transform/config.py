@@ -300,5 +300,5 @@ def _kind(target: Any) -> str:
 
 
 def _none_if_negative(value: int) -> int | None:
-    """The number that TVM has; it says -1 for none."""
+    """`value`; None for a negative one, which is how TVM says that there is none."""
     return None if value < 0 else value

@@ -1,10 +1,10 @@
-"""Brings any Relax module to the form that is planned.
+"""Bring any Relax module to the form that is planned.
 
 Invariant: afterwards every tensor operator is a call_tir of a PrimFunc (or a call that is not looked into), operators
-that only look at bytes in another shape are still operators, and private Relax functions are part of their callers,
-except those that are values (of closures), which are functions of their own. A reshape gives a tensor of its own:
-writing its result in place does not change its argument, nor the other way round. Names of the same bytes (renamings,
-`memory.view`) are changed together.
+that only look at bytes in another shape are still operators, and private Relax functions are inlined into their
+callers, except those that are values (of closures), which become functions of their own. A reshape gives a tensor of
+its own: writing its result in place does not change its argument, nor the other way round. Names of the same bytes
+(renamings, `memory.view`) are changed together.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _views(module: Any) -> Any:
     """`module` with reshapes that were legalised before it came here as operators again, which copy nothing.
 
     TVM's own RewriteDataflowReshape leaves those whose result is used outside their dataflow block. A copy in the same
-    shape stays one where something is written in place: it may be there to keep what is overwritten.
+    shape stays where something is written in place: it may be there to keep bytes that are overwritten.
     """
     copies = {
         gv.name_hint

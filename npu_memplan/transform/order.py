@@ -1,4 +1,5 @@
-"""The stage `lower`, the passes over a read module requested: independent calls in another order, stripes.
+"""The stage `lower`: the passes over a read module that the options ask for, which reorder independent calls and make
+stripes.
 
 Invariant: each pass takes an IRModule and its options and gives an IRModule. The order of everything with effects is
 kept (packed calls, in-place calls, branches, casts); only pure calls between them move. Calls are moved, and functions
@@ -28,7 +29,7 @@ from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 
 
 def required_bytes(loaded: Loaded, planner: str = "auto", node_budget: int | None = None) -> int:
-    """Bytes that all pools together need, whatever they have."""
+    """Bytes that all pools together need, whatever their sizes."""
     problem = extract_problem(loaded).problem
     unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
     return sum(usage.used_bytes for usage in planners.plan(unlimited, planner, node_budget=node_budget).usage)
@@ -164,7 +165,7 @@ def _scratch_bytes(call: Invoke) -> int:
 
 
 def _in_place(call: Invoke, number: dict[RelaxTensor, int]) -> Iterator[InPlace]:
-    """The bytes that results of a call may share with arguments that nobody reads after it."""
+    """The bytes that results of a call may share with arguments that are not read after it."""
     named = {tensor.name: tensor for tensor in number}
     for candidate in call.overlaps:
         first, second = named.get(candidate.allowed.first), named.get(candidate.allowed.second)

@@ -156,7 +156,7 @@ def _used_functions(module: Any, planned: Collection[str]) -> set[str]:
 
 
 def _part(module: Any, name: str) -> Any:
-    """The function called `name` with what it refers to: the others have no part in its plan."""
+    """The module of the function called `name` and of what it refers to; other functions do not concern its plan."""
     wanted, found = [module.get_global_var(name)], {}
     while wanted:
         gv = wanted.pop()
@@ -259,7 +259,7 @@ def _called_functions(module: Any) -> set[str]:
 
 
 def _check_hard(program: Program, outside: Iterable[Storage], pools: Iterable[Pool]) -> None:
-    """Pools that all have a size hold everything but what is the caller's; what is `outside` must be that."""
+    """Refuse storages outside the pools, other than the caller's, where all pools have a size."""
     devices = labels(program.vdevices)
     found = []
     for storage in outside:

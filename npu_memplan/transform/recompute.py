@@ -2,9 +2,9 @@
 
 Invariant: what runs again is the same kernel on the same values, so results are those of the function before, bit for
 bit: only calls of PrimFuncs of known effect, and none whose tensors something else may change or hold (a call in place,
-a branch, a packed function). Names of bytes (reshapes, tuples, views) follow what was made last. A schedule is found by
-bytes that are live, and accepted by the bytes of its plan. In place and overlapping tensors need fewer than are live,
-so the limit of the search is moved until the plan just fits.
+a branch, a packed function). Names of bytes (reshapes, tuples, views) follow what was made last. A schedule is searched
+by its live bytes, and accepted by the bytes of its plan. With tensors in place or overlapping, a plan needs fewer bytes
+than are live, so the limit of the search is moved until the plan just fits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _OPAQUE = frozenset(("tirx.call_extern", "tirx.tvm_call_packed", "tirx.tvm_call_
 
 
 class CallTasks:
-    """`graph` has a task for each call of function `name`, and the sizes of what `requested` plans of it."""
+    """The calls of function `name` as tasks: `graph` has a task for each, with the sizes of the buffers that
+    `requested` plans.
+    """
 
     def __init__(self, module: Any, name: str, requested: Request) -> None:
         self.module, self.name = module, name
@@ -47,7 +49,7 @@ class CallTasks:
         self.graph = self._graph({view.tensor for view in program.results})
 
     def _names_only(self, binding: Any) -> bool:
-        """Whether a binding gives bytes that are there another name."""
+        """Whether a binding only gives existing bytes another name."""
         value = binding.value
         if isinstance(binding, relax.MatchCast):
             return False

@@ -60,7 +60,7 @@ def join_small_buffers(
 ) -> JoinedBuffers:
     """`problem` with one buffer for the small ones of each of `kernels`, which are named, from multiples of `unit`.
 
-    Sizes of buffers that are `changing` are not known. Nothing is side by side where a pool has a size to be kept.
+    Sizes of buffers that are `changing` are not known. No buffers are joined where a pool has a size.
     """
     buffers = {b.name: b for b in problem.buffers}
     related = {name for pair in problem.conflicts for name in pair}
@@ -106,7 +106,7 @@ Bytes = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SymbolicPlan:
-    """The computations of `main` before it makes its pools, and where everything is.
+    """The computations of `main` before it makes its pools, and the places of all buffers.
 
     `definitions` are computed level by level: (variable, expression of symbols and of variables of earlier levels).
     `offsets` and `sizes` (of the pools without a size that hold sizes not known before) are ints or such variables;
@@ -154,7 +154,7 @@ def plan_symbolic(
 
 
 class _Search:
-    """Plans at one sample after the other, the one where what is known is worst next."""
+    """Plan at one sample after the other; the next is the one at which the formulas so far are worst."""
 
     def __init__(self, problem: Problem, sample: Sample, planner: str, seed: int) -> None:
         self.problem = replace(problem, overlaps=tuple(o for o in problem.overlaps if o.lowest is None))

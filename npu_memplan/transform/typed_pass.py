@@ -1,8 +1,8 @@
 """Module passes whose errors reach the caller as they were raised.
 
-Invariant: TVM makes text of every error that leaves a pass; called by itself, a pass raises the `NpuMemplanError` that
-it meant. Inside a `Sequential` TVM's error with the same text is what there is. Programs may be nested as deep as TVM
-itself takes them.
+Invariant: TVM makes text of every error that leaves a pass; called by itself, a pass raises the original
+`NpuMemplanError`. Inside a `Sequential` TVM raises an error of its own with the same text. Programs may be nested as
+deep as TVM itself takes them.
 """
 
 from __future__ import annotations

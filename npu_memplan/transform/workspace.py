@@ -1,8 +1,8 @@
 """Inputs and outputs inside the pools, pools to run with, and workspaces of packed functions that are planned.
 
-Invariant: everything is read off the attributes of the planned function; a `Workspace` hands out views of the pool
-bytes, never copies. A call that gets a workspace is the same call with one more argument, a uint8 tensor behind the
-others, as TVM's own `AllocateWorkspace` passes it; the module runs with a plan and without.
+Invariant: everything is read off the attributes of the planned function; a `Workspace` gives views of the pool bytes,
+never copies. A call that gets a workspace is the same call with one more argument, a uint8 tensor behind the others, as
+TVM's own `AllocateWorkspace` passes it; the module runs with a plan and without.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ class Nest:
         self.repeat(inner, stmt.loop_var, extent, own)
 
     def turns(self, stmt: Any, conditions: tuple[Any, ...]) -> None:
-        """A `while`: whatever one turn finds changed, another one has done, so that two turns show it."""
+        """A `while`, as two iterations: what one changes, the other finds."""
         inner = Nest(known=self.known, around=self.around)
         inner.expression(stmt.condition, ())
         inner.visit(stmt.body)
@@ -310,7 +310,7 @@ class Nest:
             self.expression(part, conditions)
 
     def anything(self, stmt: Any) -> None:
-        """Whatever a statement of another kind touches."""
+        """Note the accesses of a statement of another kind."""
         tvm_ffi.structural_walk(
             stmt,
             [
@@ -451,8 +451,8 @@ def never_meets(first: NestAccess, at: int, second: NestAccess, behind: int, kno
 def begins_with_write(read: NestAccess, writes: Sequence[NestAccess]) -> bool:
     """Whether one of `writes` has stored the element before, whenever `read` is executed.
 
-    It has where it stands before the read in the same turn of the loops around it, or in their first turns (of a sum:
-    `if k == 0: o[i] = 0`), which do not move the element.
+    A write has if it stands before the read in the same iteration of the loops around it, or in the first iterations
+    (of a sum: `if k == 0: o[i] = 0`) of loops that do not move the element.
     """
     for write in writes:
         around = [level for level, _ in zip(write.loops, read.loops, strict=False)]

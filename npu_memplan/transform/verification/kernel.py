@@ -1,8 +1,8 @@
 """One call of a PrimFunc, top-level statement by top-level statement, and what a host function of numbers stores.
 
-Invariant: before a statement, what it reads first is its own, byte for byte; where storages of one statement share
-bytes, their order is proven, or the accesses are gone through one by one (`accesses`). Afterwards, what it wrote is its
-own. A number that is found is the one that the function stores; what is not understood stays unknown.
+Invariant: before a statement, each storage that it reads first owns its bytes; where storages of one statement share
+bytes, their order is proven, or the accesses are followed one by one (`accesses`). Afterwards, each storage owns the
+bytes written to it. A number that is found is the one that the function stores; what is not understood stays unknown.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class State:
         self.faults.setdefault(Fault(kind, where, text))
 
     def read(self, place: OwnedBytes, where: str) -> None:
-        """`place` is read: all its bytes that are defined are its own, and some are."""
+        """Note a read of `place`; faults where some of its bytes are another's, or none was written."""
         if place.owner in self.hidden:
             return
         if place.memory.freed:
@@ -129,7 +129,7 @@ class State:
         self.fault(FaultKind.OVERWRITTEN, where, text)
 
     def adopt(self, place: OwnedBytes) -> None:
-        """Give what was written into a whole pool (its constants) to what is there."""
+        """Make `place` the owner of bytes that were written into its whole pool (constants)."""
         for start, stop, owner, _ in list(self.owners.spans_within(place.memory, place.start, place.stop)):
             if owner is place.memory:
                 self.owners.write(place, start, stop)

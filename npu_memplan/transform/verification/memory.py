@@ -92,7 +92,7 @@ class Owners:
     lost: dict[Any, list[tuple[int, int, str]]] = field(default_factory=dict)  # owner -> bytes, and whose they are
 
     def copy(self) -> Owners:
-        """The same, to be changed apart."""
+        """A copy that changes apart from this."""
         spans = {memory: list(spans) for memory, spans in self.spans.items()}
         return Owners(spans, set(self.known), {owner: list(gone) for owner, gone in self.lost.items()})
 
@@ -118,7 +118,7 @@ class Owners:
             spans.sort(key=lambda span: span[0])
 
     def clear(self, memory: OwnedMemory, start: int, stop: int) -> None:
-        """Nobody owns these bytes any more."""
+        """Take the owners of these bytes away."""
         kept = []
         for span in self.spans.get(memory, ()):
             first, last, owner, name = span

@@ -1,9 +1,9 @@
 """A whole module, and the pass `VerifyMemoryPlan`: is its memory plan right, whatever made it?
 
 Invariant: the module comes out as it went in, or `MemoryPlanError` is raised; nothing of the analysis that made a plan
-is asked. Functions are followed binding by binding, at given values of their shape symbols. Every name stands for what
-it is: bytes of a memory (`OwnedBytes`), a memory, numbers of a shape, or nothing that is known. A memory that another
-side of a branch made does not exist here. After a branch only what both sides agree on is certain.
+is asked. Functions are followed binding by binding, at given values of their shape symbols. Every variable has a value:
+bytes of a memory (`OwnedBytes`), a memory, numbers of a shape, or an unknown one. A memory that another side of a
+branch made does not exist here. After a branch only what both sides agree on is certain.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class FunctionWalk:
                 self.known.setdefault(symbol, actual)
 
     def branch(self, expr: Any) -> Any:
-        """Both sides, apart."""
+        """Walk both sides of an `if`, each from the same state."""
         before, exists = self.state.owners, set(self.exists)
         self.expression(expr.cond)
         self.state.owners = before.copy()
