@@ -90,7 +90,9 @@ def command(
 
 
 def _work_of(network: Network, board: str) -> dict[str, Any]:
-    """Who runs what: operators by side, and the NPU's estimated time on the board, where the board has that NPU."""
+    """The operators on the NPU and on the CPU, and the NPU's estimated time on the board, where the board has
+    that NPU.
+    """
     from ..ethosu.time import printed_cycles
     from ..frontend.load import decoded_streams, network_memory_map
     from ..options import CompileOptions
@@ -110,7 +112,7 @@ def _work_of(network: Network, board: str) -> dict[str, Any]:
 
 
 def _work_text(work: dict[str, Any]) -> Iterator[str]:
-    """The same for the first line: a file that is right may still leave most of its work to the CPU."""
+    """The result of `_work_of` for the first line: a file that is right may still leave most of its work to the CPU."""
     if not work:
         return
     if work["npu_ms"] is not None:

@@ -89,7 +89,7 @@ _COMPLETERS = {
 
 
 def _option_groups(*groups: str) -> Callable[[Any], Any]:
-    """Adds the options of `CompileOptions` that stand under these headings."""
+    """Add the options of `CompileOptions` that stand under these headings."""
 
     def add_options(command: Any) -> Any:
         for flag, names in reversed([*FLAGS.items()]):
@@ -212,7 +212,7 @@ def _is_program(model: Path) -> bool:
 
 
 def _compile_program(model: Path, output: Path | None, force: bool, as_json: bool, **how: Any) -> str:
-    """Write a `.pte` again with less memory; what came of it."""
+    """Write a `.pte` again with less memory; returns the text to print."""
     from fvp_runner import compile_program
 
     context = click.get_current_context()
@@ -258,7 +258,7 @@ def where_it_fits(
 
 
 def options_of(**requested: Any) -> CompileOptions:
-    """The options of what click makes of the command line; `OptionError` for words that are none of an option's."""
+    """The options from click's parameters of the command line; `OptionError` for words that an option does not have."""
     defaults = default_values()
     values: dict[str, Any] = {}
     if requested.pop("emit", "") == ARM_DRIVER:

@@ -1,9 +1,9 @@
 """`npu-memplan doctor`: what is installed, what is missing, and the exact commands that install it.
 
-Invariant: nothing is guessed: each line comes from looking for the thing itself, and a tool
-that is found but does not answer counts as missing. Exit codes: 0 all that is needed is there, 1
-something needed is missing. Needed is what compiling and the local runner need; what only some users want (emulators,
-references, Arm's FVP, whose licence must be read) is listed as absent and never counted.
+Invariant: nothing is guessed: each line comes from looking for the tool itself, and a tool that is found but does not
+answer counts as missing. Exit codes: 0 all that is needed is there, 1 something needed is missing. Needed is what
+compiling and the local runner need; what only some users want (emulators, references, Arm's FVP, whose licence must be
+read) is listed as absent and never counted.
 """
 
 from __future__ import annotations

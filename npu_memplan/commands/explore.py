@@ -115,13 +115,13 @@ def _explore_front(
 
 
 def _time_range(point: ParetoPoint) -> str:
-    """`0.093 to 0.104 ms`."""
+    """The time of a point as text: `0.093 to 0.104 ms`."""
     least, most = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
     return f"{least} ms" if least == most else f"{least} to {most} ms"
 
 
 def _verdict(front: ParetoFront) -> str:
-    """The least and the fastest."""
+    """The first line: the points with the fewest bytes and the fewest cycles."""
     least, fastest = front.points[0], front.points[-1]
     if len(front.points) == 1:
         return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_time_range(least)} (estimated); 1 point"

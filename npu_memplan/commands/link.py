@@ -170,7 +170,9 @@ def command(
 
 
 def _of_first(models: tuple[Path, ...]) -> CompileOptions:
-    """Without options: those of the first artifact, but for sizes; else the usual ones."""
+    """The options where none are given: those of the first artifact, but for sizes; without an artifact, the
+    defaults.
+    """
     from ..artifact import Artifact
     from ..options import CompileOptions
 

@@ -382,7 +382,7 @@ def _document(
 
 
 def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, reference: str) -> str:
-    """The first line."""
+    """The first line of the output."""
     if result is None:
         suffix = Path(artifact.source).suffix or ".tflite"
         return f"not compared with any reference: give --reference MODEL{suffix}"
@@ -419,7 +419,7 @@ def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResu
 
 
 def _ulps(artifact: Artifact, result: RunResult) -> str:
-    """How far float outputs are off at most, where operators that call the C library may be why."""
+    """The largest difference of float outputs, as text, where operators that call the C library may cause it."""
     from ..exactness import Exactness
 
     kinds = dict.fromkeys(o.kind for o in artifact.operators if o.claim.exactness is Exactness.ULPS)

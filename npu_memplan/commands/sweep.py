@@ -116,8 +116,9 @@ def command(
 
 def targets(accelerators: str, boards: str, options: Sequence[str]) -> list[CompileOptions]:
     """The options of every target: every board or accelerator with every set of further options. `accelerators` and
-    `boards`: names with commas between them, or "all"; `options`: arguments of `compile`, one text a set. No option is
-    a sweep's own, so that what `compile` learns, sweeps can do."""
+    `boards`: names with commas between them, or "all"; `options`: arguments of `compile`, one text a set. A sweep has
+    no options of its own here, so it takes every option of `compile`.
+    """
     from .compile import parse_options
 
     npus = accelerator_names(accelerators)

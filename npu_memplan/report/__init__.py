@@ -1,4 +1,4 @@
-"""What a compiled model is shown as: text, pages, tables and traces (`files`), TFLite-Micro's plan (`tflm`).
+"""Reports of a compiled model: text, pages, tables and traces (`files`), TFLite-Micro's plan (`tflm`).
 
 Invariant: figures are computed in `facts`, once, and only shown elsewhere; an artifact directory is all that is read.
 """

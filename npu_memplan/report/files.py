@@ -145,7 +145,7 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
 
 
 def _npu_lanes(artifact: Artifact, streams: Path | None, pid: int) -> Iterator[dict[str, Any]]:
-    """Kernels, DMA and ports of all NPU calls, one after the other; what the host does between them takes no time."""
+    """Kernels, DMA and ports of all NPU calls, one after the other; the host's calls between them take no time."""
     launches = [(time, describe_operations(call, time)) for call, time in call_estimates(artifact, streams)]
     if launches:
         yield from lanes("NPU, estimated: 1 us is one cycle", launches, pid)
@@ -237,7 +237,9 @@ def _layers_csv(artifact: Artifact) -> str:
 
 
 def _check_fit(artifact: Artifact) -> None:
-    """Its pools are as large as the board's memories, so what is left to lack is room for constants."""
+    """Refuse an artifact whose constants do not fit its board; its pools do, since they are as large as the board's
+    memories.
+    """
     fit = fit_of(artifact)
     if fit is None or fit.shortest_memory is None:
         return

@@ -1,4 +1,4 @@
-"""What a plan and its streams say: live bytes over time, kinds of bytes, what the NPU's operations do with them.
+"""Facts from a plan and its streams: live bytes over time, kinds of bytes, what the NPU's operations do with them.
 
-Invariant: figures only, no word of how they are shown.
+Invariant: figures only; how they are shown is decided elsewhere.
 """

@@ -1,7 +1,7 @@
-"""Which operators take the time of one inference: the NPU's and the CPU's in one order.
+"""The operators by their time in one inference, the NPU's and the CPU's in one order.
 
-Invariant: everything is the artifact's own estimate, the NPU's by the timing model, the CPU's by a count; all
-shares add up to 1. Where the CPU's clock is unknown it is taken as the NPU's, as in all sums.
+Invariant: everything is the artifact's own estimate, the NPU's by the timing model, the CPU's by a count; all shares
+add up to 1. Where the CPU's clock is unknown it is taken as the NPU's, as in all sums.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def sharing_names(problem: Problem) -> set[str]:
 
 
 def point_label(problem: Problem, point: int) -> str:
-    """The work of the program at `point`, for messages."""
+    """What the program does at `point`, for messages."""
     if 0 <= point < len(problem.points) and problem.points[point]:
         return problem.points[point]
     return f"point {point}"

@@ -74,8 +74,8 @@ class NpuFindings:
 
 
 def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
-    """The findings in the streams next to plan.json (nothing without `directory`), and host calls that no operator of
-    the model requested.
+    """The findings in the streams next to plan.json (nothing without `directory`), and host calls that come from no
+    operator of the model.
     """
     where = _Where(artifact)
     paddings: dict[str, BrickPadding] = {}
@@ -131,7 +131,7 @@ _NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_
 
 
 def npu_labels(artifact: Artifact, directory: Path | None) -> dict[int, str]:
-    """The work of the NPU at each point of its calls, e.g. `depthwise convolution to 48x48x8`."""
+    """What the NPU does at each point of its calls, e.g. `depthwise convolution to 48x48x8`."""
     found = stream_operations(artifact, directory) if directory is not None else ()
     return {point: describe_operation(operation) for point, operation in found}
 
@@ -248,7 +248,7 @@ class NpuWork:
 
 
 def operations_text(artifact: Artifact) -> str:
-    """`"5 NPU operations, 1 host call"`."""
+    """The counts as text: `5 NPU operations, 1 host call`."""
     return (
         f"{count_text(artifact.npu_operations, 'NPU operation')}, {count_text(artifact.host_operations, 'host call')}"
     )

@@ -152,7 +152,7 @@ def front_page(front: ParetoFront) -> str:
 
 
 def _ends_of(front: ParetoFront) -> str:
-    """`from 14,000 bytes in 0.120 to 0.150 ms to 24,000 bytes in 0.088 to 0.110 ms`."""
+    """The ends of a front as text: `from 14,000 bytes in 0.120 to 0.150 ms to 24,000 bytes in 0.088 to 0.110 ms`."""
     small, fast = front.points[0], front.points[-1]
     return f"from {small.bytes:,} bytes in {_time_range(small)} ms to {fast.bytes:,} bytes in {_time_range(fast)} ms"
 
@@ -166,6 +166,6 @@ def _named_points(front: ParetoFront) -> Iterator[tuple[str, str, ParetoPoint]]:
 
 
 def _time_range(point: ParetoPoint) -> str:
-    """`0.093 to 0.104`."""
+    """The milliseconds of a point as text: `0.093 to 0.104`."""
     ends = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
     return " to ".join(dict.fromkeys(ends))

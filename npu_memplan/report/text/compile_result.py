@@ -1,4 +1,5 @@
-"""What `compile` prints: the verdict, the outcome of the check, what would lower a pool, why a model does not fit.
+"""The texts that `compile` prints: the verdict, the outcome of the check, what would lower a pool, why a model does not
+fit.
 
 Invariant: the verdict is one line; what is estimated says so, and without a size to fit into nothing "fits". The text
 names a program that was not compared with its reference, with the reason, and calls nothing of it exact but expected to
@@ -157,7 +158,7 @@ def shares_text(artifact: Artifact) -> str:
 
 
 def milliseconds_text(times: Collection[float]) -> str:
-    """`0.093 to 0.104 ms`."""
+    """The least and the most of `times` as text: `0.093 to 0.104 ms`."""
     least, most = (f"{end(times):.3f}" for end in (min, max))
     return f"{least} ms" if least == most else f"{least} to {most} ms"
 
@@ -232,7 +233,7 @@ def how_much(first: FirstDifference) -> str:
 
 
 def why_given_up(gone: GivenUp, taken: Sequence[str]) -> str:
-    """The program that was not taken, why, and which was: by the options that make it."""
+    """The program that was not taken, why, and the one that was, each by the options that make it."""
     first = gone.difference
     text = f"{shlex.join(taken)} was taken: in the program of {shlex.join(gone.flags)} "
     if first.stopped:
@@ -256,7 +257,9 @@ SHOWN = 5
 
 
 def does_not_fit(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> PlanningError:
-    """The same error, told for `npu-memplan compile SOURCE` with resolved `options` and the model `problem.name`."""
+    """`error` with the message for `npu-memplan compile SOURCE` with resolved `options` and the model
+    `problem.name`.
+    """
     return replace(error, message=does_not_fit_text(error, problem, source, options))
 
 

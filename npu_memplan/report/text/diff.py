@@ -1,7 +1,7 @@
-"""What changed between two compiled models: pools, kinds of bytes, the NPU's work, buffers.
+"""The changes between two compiled models: pools, kinds of bytes, the NPU's work, buffers.
 
-Invariant: buffers are the same when their names are; a buffer is listed under the first of
-added, removed, resized, moved to another pool, moved, that is true of it.
+Invariant: buffers are the same when their names are; a buffer is listed under the first of added, removed, resized,
+moved to another pool, moved, that is true of it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def compare_plans(
 def _work_changes(
     both: tuple[Artifact, Artifact], directories: tuple[Path | None, Path | None]
 ) -> tuple[WorkChange, ...]:
-    """Nothing unless the streams of both are there: a plan.json may have been kept alone."""
+    """The changes of the NPU's work; none unless the streams of both are there, as a plan.json may have been kept
+    alone.
+    """
     found = [npu_work(artifact, directory) for artifact, directory in zip(both, directories, strict=True)]
     counts = [sum(w.count for w in work) for work in found]
     complete = counts == [artifact.npu_operations for artifact in both]

@@ -1,5 +1,5 @@
-"""What `explain` prints: why a pool is as high as it is, or where one buffer, operator or call lies, when it lives, and
-why.
+"""The texts that `explain` prints: why a pool is as high as it is, or where one buffer, operator or call lies, when it
+lives, and why.
 
 Invariant: every sentence follows from numbers in the plan (or in the command streams next to it); "why" is read off the
 finished plan (what lies below a buffer, what it shares bytes with), so the answer is true for any planner, also for one
@@ -202,7 +202,7 @@ Spans = dict[str, tuple[int, int]]  # buffer -> its bytes in the pool, half-open
 
 
 class ExplainError(NpuMemplanError):
-    """Nothing in the plan has the name requested."""
+    """Nothing in the plan has the given name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +382,7 @@ def _common_time(a: Buffer, b: Buffer) -> str:
 
 
 def _reuse_lines(buffer: Buffer, others: list[Buffer], spans: Spans) -> list[str]:
-    """Who has the same bytes before and after."""
+    """The buffers that have the same bytes before and after."""
     low, high = spans[buffer.name]
     same = [b for b in others if spans[b.name][0] < high and low < spans[b.name][1] and not b.meets(buffer)]
     first, last = buffer.lifetimes[0].first, buffer.lifetimes[-1].last

@@ -1,7 +1,7 @@
-"""What a compile prints: the verdict, bytes and time compared with Vela's, what was selected and why.
+"""The first screen of a compile: the verdict, bytes and time compared with Vela's, what was selected and why.
 
-Invariant: at most `LINES` lines, whatever the path; what does not fit is in memory.txt, and its notes are counted. What
-makes results doubtful is never left out.
+Invariant: at most `LINES` lines, however long paths are; what does not fit is in memory.txt, and its notes are counted.
+A reason to doubt results is never left out.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
 
 
 def _selected_program(artifact: Artifact) -> str:
-    """The compiler of the NPU's operations, and the best of what was not taken."""
+    """The compiler of the NPU's operations, and the best program that was not taken."""
     taken = next((note.removeprefix(SELECTED) for note in artifact.notes if note.startswith(SELECTED)), "")
     if not taken:
         return {"vela": "Vela's stream", "tvm": "native lowering"}.get(artifact.target.npu_compiler, "")
