@@ -1,4 +1,4 @@
-"""What is planned, compiled and reported for ExecuTorch.
+"""Memory of ExecuTorch programs: planning, planning again, and reports.
 
 Invariant: `.pte` files are read without ExecuTorch (`models.executorch`); nothing here imports TVM, and only a plan
 that is being made imports ExecuTorch.

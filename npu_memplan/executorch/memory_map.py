@@ -247,7 +247,9 @@ def _written(method: Method, instruction: MethodInstruction) -> set[int]:
 
 
 def _with_aliases(method: Method, lives: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Tensors whose memory another value takes live as long as that one; in a loop, all that it meets live through."""
+    """Lifetimes in which a tensor whose memory another value takes lives as long as that value, and every tensor that a
+    loop touches lives through the loop.
+    """
     pairs, loops = [], []
     for position, instruction in enumerate(method.instructions):
         if isinstance(instruction, MoveCall):

@@ -72,7 +72,7 @@ def storage_of(spec: Spec) -> tuple[Spec, int] | None:
 
 
 def lies_in(spec: Spec, base: Spec) -> None:
-    """Note that `spec` was put onto the bytes of `base`, so that ExecuTorch's verifier takes it for meant."""
+    """Note that `spec` lies on the bytes of `base`, so that ExecuTorch's verifier accepts it."""
     if hasattr(spec, "storage_base"):
         spec.storage_base, spec.storage_base_offset = base, 0
     elif hasattr(spec, "inplace_base"):
@@ -197,7 +197,7 @@ class ExecutorchPlanner:
     def algorithm(
         self, alignment: int, specs: Iterable[Spec], graph_module: Graph, graph_signature: Any, extra_padding: int = 0
     ) -> Any:
-        """The same as a `MemoryAlgoResult`, without a change to the specs."""
+        """The plan as a `MemoryAlgoResult`, without a change to the specs."""
         return self._plan(alignment, list(specs), graph_module, graph_signature, extra_padding)[0]
 
     def _plan(

@@ -3,7 +3,7 @@
 Invariant: the scratch comes from the temporary allocator, inputs and outputs are copied; what would not become smaller
 stays as it is. The scratch of every delegate begins at byte 0 of planned buffer 1. A tensor that a delegate takes or
 gives lies where the stream has it wherever that is possible, so that its copy is from a byte onto itself. On firmware
-with a temporary allocator of its own the program gives the same results, in more memory.
+with a temporary allocator of its own the program gives the same results, with its scratch in memory of its own.
 """
 
 from __future__ import annotations

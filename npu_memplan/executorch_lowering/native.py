@@ -4,7 +4,7 @@ Invariant: inputs and outputs are those of Vela's blocks, in their order and wit
 (constants), 1 (scratch) and, where the memory mode has it, 2 (fast scratch). Nothing is shared in the scratch yet, and
 nothing lies in the fast one: `replan_call` does that. TVM is not needed. A program with copies computes what it
 computed without; while an operation runs, the maps and copies in the copies' memory have no more bytes than the limit.
-Whether they have places within it, a plan of all says.
+Whether they have places within it is found by a plan of all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FIRST = 8  # a part of the work: of every form, to see which are the best
 
 @dataclass(frozen=True, slots=True)
 class CopyBudget:
-    """How far copies are searched: so many forms of a program, with so much work each."""
+    """The budget of the search for copies: forms of a program, and work for each."""
 
     forms: int
     work: int  # in units of `prefetch.search.WORK`

@@ -32,7 +32,7 @@ _FLAGS = "compile_flags"
 
 
 class PartitionerError(NpuMemplanError):
-    """A program cannot be lowered as it is wanted."""
+    """A program cannot be lowered with the given options."""
 
 
 def ethos_u_partitioner(
@@ -165,7 +165,7 @@ def _rank(
 
 
 def _install_backend() -> None:
-    """Let Arm's backend hand on what it makes for our compile spec; others it makes as ever."""
+    """Replace the delegate's bytes that Arm's backend makes for our compile spec; those of other specs stay."""
     from executorch.backends.arm.ethosu import EthosUBackend
 
     if not getattr(EthosUBackend.preprocess, _KEY, False):

@@ -1,10 +1,10 @@
-"""What a readable network can still say wrong: shapes, quantisation, writers of tensors, values of indices.
+"""Checks of a network that could be read: shapes, quantisation, writers of tensors, values of indices.
 
 Invariant: a network that passes has tensors of a possible size with all their constant bytes, scales that are finite,
-zero points of their type, and operators whose tensors exist. So callers of the reader do not check them again; what
-concerns one kind of operator (that its shapes fit each other) is its lowering's to refuse. A range is half-open and
-not empty. It is followed backwards from the operator that indexes, through operators that hand on or shift elements;
-where two uses contradict each other, the later one's stands.
+zero points of their type, and operators whose tensors exist. So callers of the reader do not check them again; rules of
+one kind of operator (that its shapes fit each other) are in `operators` and in its lowering. A range of an index is
+half-open and not empty. It is followed backwards from the operator that indexes, through operators that pass on or
+shift elements; of two uses that contradict each other, the later one's counts.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _HANDS_ON: dict[str, tuple[int, ...] | None] = {
 
 
 def with_index_ranges(network: Network, indexing: Indexing | None = None) -> Network:
-    """`network`, whose inputs say which values they may have; `indexing`: operators that index, None: TFLite's."""
+    """`network` with the values that its inputs may have; `indexing`: operators that index, None: TFLite's."""
     found = index_ranges(network, indexing)
     if not found:
         return network

@@ -1,10 +1,10 @@
-"""TFLite flatbuffers: how they are read, checked and copied, and what every reader says of a file that it cannot read.
+"""TFLite flatbuffers: reading, verifying and copying them, and the errors of files that cannot be read.
 
-Invariant: after `verify_flatbuffer` no accessor of the `tflite` package reads outside of the file, whatever the file
-says, as long as vectors are read within their lengths and unions as what they say they are. A copied table says what
-the original said, but for the fields that the caller replaces; each is written once for every use of it, and what is
-not requested is not in the new file. A model that cannot be used is a `NetworkError` (the file) or an
-`UnsupportedModelError` (what it needs).
+Invariant: after `verify_flatbuffer` no accessor of the `tflite` package reads outside of the file, whatever its bytes
+are, as long as vectors are read within their lengths and unions as their type field says. A copied table equals the
+original, but for the fields that the caller replaces; each is written once for every use of it, and tables that are not
+copied are not in the new file. A model that cannot be used is a `NetworkError` (the file) or an `UnsupportedModelError`
+(what it needs).
 
 FlatBuffers has such a verifier for C++ and none for Python. What a table looks like comes from the `tflite` package:
 its builder functions (`TensorAddShape`, `TensorStartShapeVector`) are run on a recorder that notes slot, width and kind
@@ -216,7 +216,7 @@ class _Verifier:
 
 
 class _Recorder:
-    """Stands for a flatbuffers.Builder and keeps the last call."""
+    """A stand-in for flatbuffers.Builder that keeps the last call."""
 
     def __init__(self) -> None:
         self.call: tuple[str, tuple[Any, ...]] = ("", ())

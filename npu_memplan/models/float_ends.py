@@ -18,7 +18,7 @@ _WIDE = "float32"
 
 
 class FloatEndError(RefusalError):
-    """A float input or output of a network cannot be left as the numbers that it is stored in."""
+    """A float input or output of a network has no QUANTIZE or DEQUANTIZE that `--io int8` could remove."""
 
 
 def read_source(path: Path, io: str) -> bytes:

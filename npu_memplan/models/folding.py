@@ -3,8 +3,8 @@
 Invariant: an evaluator gives the reference's bits or None; it looks at constants, and at shapes of others. Only what
 needs no rounding of a library is here: moves, integers, TFLite's fixed point, and float32 operations that IEEE 754
 defines. The folded file has the tensors of the original, at their indices; some that operators made are constants in
-it, and these operators are gone, others have the shape that they have when it runs. What is returned by the network
-itself stays computed, but for what compilers round otherwise. Files with NPU calls are as they were. Everything else is
+it, and these operators are gone; other tensors have the shape that they have when the model runs. Outputs of the
+network stay computed, except where compilers round otherwise. Files with NPU calls are not changed. Everything else is
 copied field by field, and new buffers come last.
 """
 
@@ -260,8 +260,9 @@ def fold_constants(data: bytes, name: str = "network") -> bytes:
 
 @functools.lru_cache(maxsize=2)
 def with_static_shapes(data: bytes, name: str = "network") -> bytes:
-    """`data`, a TFLite file, with the shapes that tensors have when it runs, where the file leaves them open and they
-    follow from what it says; itself where there are none."""
+    """`data`, a TFLite file, with the shapes that tensors have when the model runs, where the file leaves them open and
+    they can be inferred; itself where there are none.
+    """
     network = read_network(data, name)
     if network.npu_calls:
         return data
@@ -320,8 +321,8 @@ def _constant_results(graph: Network) -> dict[int, dict[int, bytes]]:
 
 
 def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()) -> Arrays | None:
-    """The results of `operator`; None where they are known only when it runs, or where the file contradicts them.
-    Tensors of `unsaid` may have any shape.
+    """The results of `operator`; None where they are known only when the model runs, or where the file contradicts
+    them. Tensors in `unsaid` may have any shape.
     """
     if operator.name not in EVALUATORS or not operator.outputs:
         return None

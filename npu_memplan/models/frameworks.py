@@ -1,7 +1,7 @@
-"""Files of other frameworks as these read them: an ONNX `ModelProto`, an `ExportedProgram` of torch.export.
+"""Files of other frameworks, read by their own packages: an ONNX `ModelProto`, an `ExportedProgram` of torch.export.
 
-Invariant: a model that is handed on has static input shapes and no control flow. PyTorch is imported here and only
-when such a file is read; what is wrong with it is one typed error.
+Invariant: a model that is returned has static input shapes and no control flow. PyTorch is imported here, and only when
+such a file is read; each fault of a file is one typed error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def is_onnx(path: Path) -> bool:
 
 
 def require_onnx() -> None:
-    """Raise `OnnxError` where the package onnx, without which neither we nor TVM read such files, is not installed."""
+    """Raise `OnnxError` where the package onnx is not installed; neither this package nor TVM reads such files without
+    it.
+    """
     try:
         importlib.import_module("onnx")
     except ImportError as error:
@@ -122,7 +124,9 @@ def is_torch(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _only_weights() -> Iterator[None]:
-    """Inside, PyTorch unpickles tensors and plain containers alone: any other class may run code of the file."""
+    """A scope in which PyTorch unpickles tensors and plain containers only: any other class may run code of
+    the file.
+    """
     forced, other = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     before = {name: os.environ.pop(name, None) for name in (forced, other)}
     os.environ[forced] = "1"

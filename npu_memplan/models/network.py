@@ -1,6 +1,4 @@
-"""A network and its tensors as data.
-
-A network as data: its tensors, its operators, what goes in and comes out.
+"""A network as data: its tensors, its operators, its inputs and outputs.
 
 Invariant: tensors and operators keep the file's indices and order.
 """
@@ -129,7 +127,9 @@ _READ_AS_64_BITS = {"DEPTHWISE_CONV_2D": 2, "TRANSPOSE_CONV": 3}  # by tflite-mi
 
 
 def without_reference(network: Network, operator: CpuOperator) -> str:
-    """Why the kernels that take an operator are no reference: they read something else than it means; "": they are."""
+    """Why the kernels that accept an operator are no reference for it, as they read other data than it means; "" where
+    they are one.
+    """
     made = network.tensors[operator.outputs[0]].dtype if operator.outputs else ""
     if made == "int16" and _type_of(network, operator, _READ_AS_64_BITS.get(operator.name, -1)) == "int32":
         return "its bias has 32 bits, and TFLite's kernels for int16 read 64"
@@ -151,7 +151,7 @@ def is_hybrid(network: Network, operator: CpuOperator) -> bool:
 
 
 def holds_intermediates(network: Network, operator: CpuOperator) -> bool:
-    """Whether intermediate tensors of an LSTM have elements: tflite-micro refuses it then, LiteRT does not mind."""
+    """Whether intermediate tensors of an LSTM have elements: tflite-micro refuses it then, LiteRT runs it."""
     return any(math.prod(network.tensors[i].shape) > 0 for i in operator.intermediates if i >= 0)
 
 

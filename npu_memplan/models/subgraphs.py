@@ -3,13 +3,13 @@
 Invariant: each variable of a network is one variable tensor, the one that its first VAR_HANDLE makes; operators that
 read or assign it name that tensor, and VAR_HANDLE and CALL_ONCE are left without tensors, as what they do is done
 before the first inference. Unassigned variables start as tflite-micro's `MicroResourceVariables` does: every byte is
-the low byte of the zero point. Such a subgraph has operators of the host alone and no state, is not inside of itself,
-and fits the operator.
+the low byte of the zero point. A subgraph of IF or WHILE has operators of the host alone and no state, does not run
+itself, and its inputs and outputs fit the operator.
 
 For Ethos-U85 Vela takes VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE into its streams: such a variable is left as an
-input of a call, or an output, or both with the same name and place, and what CALL_ONCE calls, if anything, is a stream
-too, which makes what they start with. Each of them is a variable tensor here that a READ_VARIABLE copies into the
-arena before the NPU call that reads it, and an ASSIGN_VARIABLE out of it after a call that makes it.
+input of a call, or an output, or both with the same name and place, and the subgraph of CALL_ONCE, if there is one, is
+a stream too, which writes their initial values. Each of them is a variable tensor here that a READ_VARIABLE copies into
+the arena before the NPU call that reads it, and an ASSIGN_VARIABLE out of it after a call that makes it.
 """
 
 from __future__ import annotations
@@ -271,8 +271,9 @@ _PREFIX = "0:"  # of names that Vela gives to variables: the container, then the
 
 
 def _kept_variables(network: Network, call: NpuCall) -> tuple[list[int], list[int]]:
-    """Inputs of the call that are variables which nobody else makes, and outputs that are variables which nobody else
-    reads: those of one name and form are one variable."""
+    """Inputs of the call that are variables which no other operator makes, and outputs that are variables which no
+    other operator reads: those of one name and form are one variable.
+    """
     given = {*network.inputs, *(i for o in network.operators for i in o.outputs)}
     needed = {*network.outputs, *(i for o in network.operators for i in o.inputs)}
 

@@ -1,6 +1,5 @@
-"""A TFLite file as a `Network`, checked.
-
-A TFLite file as a `Network`, whatever wrote it: a converter, or Vela with its NPU calls; or Vela's raw output.
+"""Read a TFLite file as a `Network`, whatever wrote it: a converter, or Vela with its NPU calls; also Vela's raw
+output.
 
 Invariant: everything is checked while reading, so callers of this module never meet an index out of range.
 """
@@ -95,7 +94,7 @@ def _used_tensors(graph: Any) -> set[int]:
 
 
 def _unread(graph: Any, index: int) -> Tensor:
-    """A tensor that is never read or written: its place in the list, and nothing else of it."""
+    """An empty tensor in place of one that is never read or written, so that indices stay."""
     name = (graph.Tensors(index).Name() or b"").decode(errors="replace")
     return Tensor(index=index, name=name, shape=(0,), dtype="uint8")
 

@@ -1,6 +1,4 @@
-"""What Vela writes: read, and written again.
-
-Vela's container in a TFLite file: the `ethos-u` operator, whose inputs are a command stream, constants and scratch.
+"""Vela's container in a TFLite file: the `ethos-u` operator, whose inputs are a command stream, constants and scratch.
 
 Invariant: addresses of arguments are in the address space of the stream, whichever container carries it.
 """

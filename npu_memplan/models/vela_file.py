@@ -1,5 +1,4 @@
-"""What Vela writes: its raw output (`--output-format raw`, one NPU call in a NumPy archive), and its container written
-again.
+"""Read Vela's raw output (`--output-format raw`, one NPU call in a NumPy archive), and write its TFLite container.
 
 Invariant: nothing in the archive is unpickled, and what is missing or of no known type is a `NetworkError`. Operators
 that stay on the CPU, their tensors and their constants are those of the source file, field by field; constants that no
@@ -213,7 +212,9 @@ class _Writer:
         return self._tensor_of[index]
 
     def _buffer(self, index: int) -> int:
-        """A tensor without bytes refers to the first buffer, which says that the run time gives it memory."""
+        """The new file's buffer for buffer `index` of the source; a tensor without bytes refers to the first, by which
+        the run time gives it memory.
+        """
         buffer = self.model.Buffers(index)
         if not buffer.DataLength():
             return 0
@@ -223,7 +224,7 @@ class _Writer:
         return self._buffer_of[index]
 
     def new_buffer(self, content: bytes) -> int:
-        """Its index."""
+        """Add a buffer with `content`; returns its index."""
         self.buffers.append(
             self.write.table("Buffer", {"Data": self.write.data_vector(content, alignment=BUFFER_ALIGNMENT)})
         )

@@ -206,7 +206,7 @@ class EthosUCall:
 
     @property
     def uses_fast_scratch(self) -> bool:
-        """Whether the firmware has to give memory for base pointer 2."""
+        """Whether the stream uses base pointer 2, for which the firmware has to give memory."""
         return uses_region(self.call.words, _FAST)
 
 

@@ -1,9 +1,9 @@
 """An ExecuTorch program read from the bytes of its file, and the file written again.
 
-Invariant: every span that is given is inside the file. Every index in a method (of values, operators, delegates,
-instructions) is in range. Every offset, vector and string that is followed is inside the file, and every index is in
-range; what is wrong is a `NetworkError`. What is written is read back as the same program with the changes. What has
-no room where it was stands after the flatbuffer, and its offset leads there; segments keep their order and alignment.
+Invariant: every span, offset, vector and string that is followed is inside the file, and every index in a method (of
+values, operators, delegates, instructions) is in range; else there is a `NetworkError`. A file that is written is read
+back as the same program with the changes. Data that has grown beyond its place stands after the flatbuffer, and its
+offset leads there; segments keep their order and alignment.
 """
 
 from __future__ import annotations

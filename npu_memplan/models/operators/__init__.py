@@ -1,4 +1,4 @@
-"""What the TFLite format says of operators: the table of them, their shape rules, and the validator of models.
+"""The operators of the TFLite format: the table of them, their shape rules, and the validator of models.
 
 Invariant: nothing here depends on what a compiler can do.
 """

@@ -1,8 +1,8 @@
 """The shapes that operators give their results.
 
 Invariant: a rule looks at shapes of inputs, at constants and at options alone, and gives the shapes that the reference
-gives its results. `UnknownShapeError`: they depend on what is known only when it runs; `ShapeError`: operands and
-options contradict each other.
+gives its results. `UnknownShapeError`: they depend on values that are known only when the model runs; `ShapeError`:
+operands and options contradict each other.
 """
 
 from __future__ import annotations
