@@ -1,6 +1,4 @@
-"""What every runner shares.
-
-What every runner shares: its face, its options, its errors, and the artifact that it is given.
+"""What all runners share: their interface, options and errors, and loading of an artifact.
 
 Invariant: no runner gets an artifact whose plan violates a constraint of `npu_memplan.verify`, and this module imports
 no other one of the runners'.

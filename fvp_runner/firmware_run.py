@@ -1,9 +1,9 @@
 """A run of firmware: the image with inputs, the board's memory map, its transcript on the UART, the verdict.
 
-Invariant: a run's outputs are exactly those its transcript proves: `check` gives them only when the run printed the
-positive mark, the exit code 0, the end mark, and outputs whose sizes, checksums and digest all agree. Lines of the
-simulator itself may stand before and between and are ignored. Each run starts from a freshly loaded image, so one run
-never sees another's memory.
+Invariant: a run's outputs are exactly those its transcript proves: `check_transcript` gives them only when the run
+printed the positive mark, the exit code 0, the end mark, and outputs whose sizes, checksums and digest all agree. Lines
+of the simulator itself may stand before and between and are ignored. Each run starts from a freshly loaded image, so
+one run never sees another's memory.
 """
 
 from __future__ import annotations

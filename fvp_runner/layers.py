@@ -1,5 +1,4 @@
-"""Operator by operator (`run --layers`): what a compiled model makes of each tensor, against what the reference makes
-of it.
+"""Comparison operator by operator (`run --layers`): each tensor of a compiled model with the reference's.
 
 Invariant: an operator is called right only when every element of what it made was seen and equal, and wrong only when
 something that works for it wrote an unequal tensor of its form; tensors that exist nowhere are called not visible. The

@@ -1,9 +1,7 @@
-"""The result of a run, and of a sequence of inferences.
+"""The result of a run: every output compared element by element with a reference.
 
-What a run came to: every output compared element by element with a reference.
-
-Invariant: `bit_exact` is true exactly when there is at least one output and every output has
-the reference's shape, type and elements; a tolerance never makes a result bit-exact.
+Invariant: `bit_exact` is true exactly when there is at least one output and every output has the reference's shape,
+type and elements; a tolerance never makes a result bit-exact.
 """
 
 from __future__ import annotations

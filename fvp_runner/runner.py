@@ -1,11 +1,10 @@
-"""Which runner is taken when the user names none.
+"""The choice of a runner, also where the user names none.
 
-Invariant: a runner starts the artifact on its planned pools and gives back what those pools
-hold; it never computes a result itself. The automatic choice is the first of fvp, qemu,
-unicorn, local that can run here and whose board the program fits; it is always reported by name.
+Invariant: a runner starts the artifact on its planned pools and gives back what those pools hold; it never computes a
+result itself. The automatic choice is the first of fvp, qemu, unicorn, local that can run here and whose board the
+program fits; it is always reported by name.
 
-Each runner is a module with two functions: `missing(options) -> str | None`
-and `create(artifact_directory, options) -> Runner`.
+Each runner is a module with two functions: `missing(options) -> str | None` and `create(directory, options) -> Runner`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A sequence of inferences, states kept from one to the next, on a runner and on its reference.
 
-Invariant: outputs hold all steps, as their first dimension, so what compares and writes one inference does it for a
+Invariant: outputs hold all steps, as their first dimension, so code that compares and writes one inference serves a
 sequence too.
 """
 

@@ -129,13 +129,13 @@ class Device:
         return cls(board, elf, npu, known_objects(board, elf) | pools, checks, firmware.artifact.memory_map)
 
     def attach_npu(self, memory: GuestMemory) -> EthosURegisters:
-        """A reset NPU on `memory`; what was learnt of streams is kept."""
+        """A reset NPU on `memory`; decoded streams are kept."""
         self.jobs = JobRunner(self._model, memory, self._objects, partial(why_unreachable, self._board, self._elf))
         return EthosURegisters(self._npu, self.jobs.run)
 
     @property
     def job_notes(self) -> tuple[str, ...]:
-        """The remarks of the NPU model about the jobs since `start`, each once."""
+        """The remarks of the NPU model about the jobs since `attach_npu`, each once."""
         return tuple(dict.fromkeys(self.jobs.notes))
 
 

@@ -224,7 +224,7 @@ class QemuMachine:
         return reaching_memory(self._board, address, size_bytes) is not None
 
     def fetch_bytes(self, address: int, size_bytes: int) -> Bytes:
-        """See `GuestMemory.fetch`: constants come from the ELF, everything else from the guest."""
+        """See `GuestMemory.fetch_bytes`: constants come from the ELF, everything else from the guest."""
         constant = self._elf.read_only(address, size_bytes)
         if constant is not None:
             read_only: Bytes = np.frombuffer(constant, np.uint8)
@@ -235,7 +235,7 @@ class QemuMachine:
         return after
 
     def commit_writes(self) -> None:
-        """See `GuestMemory.commit`: only what changed is written back."""
+        """See `GuestMemory.commit_writes`: only what changed is written back."""
         for address, before, after in self._fetched:
             changed = np.flatnonzero(before != after)
             if changed.size:

@@ -1,9 +1,10 @@
 """Loads and stores of the NPU's register page in a machine that a debugger can stop, caught and finished by hand.
 
-Invariant: each stop is exactly one load or store that has not happened yet; `handle` performs it on the device and
-leaves the CPU as if the instruction had run, including write-back of the base register and the state of an IT block.
-`decode` looks only at the opcode and the registers before the access; what is no load or store of core registers is
-refused. Capstone decodes; what an access means is from the Armv8-M Architecture Reference Manual (DDI 0553).
+Invariant: each stop is exactly one load or store that has not happened yet; `Trap.handle_access` performs it on the
+device and leaves the CPU as if the instruction had run, including write-back of the base register and the state of an
+IT block. `decode_access` looks only at the opcode and the registers before the access; what is no load or store of core
+registers is refused. Capstone decodes; what an access means is from the Armv8-M Architecture Reference Manual (DDI
+0553).
 """
 
 from __future__ import annotations

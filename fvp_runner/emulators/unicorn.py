@@ -235,11 +235,11 @@ class _UnicornMachine:
         return reaching_memory(self._board, address, size_bytes) is not None
 
     def fetch_bytes(self, address: int, size_bytes: int) -> Bytes:
-        """See `GuestMemory.fetch`: no copy is made."""
+        """See `GuestMemory.fetch_bytes`: no copy is made."""
         data = self.guest_bytes(address, size_bytes)
         if self._elf.read_only(address, size_bytes) is not None:
             data.flags.writeable = False
         return data
 
     def commit_writes(self) -> None:
-        """See `GuestMemory.commit`: the job wrote to the guest's memory directly."""
+        """See `GuestMemory.commit_writes`: the job wrote to the guest's memory directly."""

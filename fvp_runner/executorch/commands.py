@@ -1,4 +1,4 @@
-"""What `compile`, `run` and `simulate` do with a `.pte` file: the same program with less memory, and one inference.
+"""The commands `compile`, `run` and `simulate` for a `.pte` file: the same program with less memory, and one inference.
 
 Invariant: nothing is written before the program that is made gave, on the NPU model with all checks, the same outputs
 as the one that it replaces, and each kernel of the NPU wrote the same: whole methods, with stand-ins for operators that

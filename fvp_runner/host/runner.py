@@ -340,7 +340,7 @@ class LocalRunner:
         return self.pools[index][slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
 
     def _launch_npu(self, stream: int, stream_bytes: int, bases: Any, base_bytes: Any, count: int) -> int:
-        """Do what npu_memplan_npu_launch does, here; an exception is kept for `infer` to raise."""
+        """Run `npu_memplan_npu_launch` on the NPU model; an exception is kept for `run_next` to raise."""
         try:
             if time.perf_counter() > self._deadline:
                 raise self._too_long()

@@ -1,10 +1,8 @@
-"""The host's C with the compiler's sanitizers: how it is compiled, and what is checked of each access.
+"""The host's C under the compiler's sanitizers: every access of a step is in a buffer of that step.
 
-The host's C under the compiler's sanitizers: every access of a step is in a buffer of that step.
-
-Invariant: a step reads bytes of buffers that it reads, once they were written, writes bytes of buffers that it
-writes, and does nothing that C leaves undefined; everything else in a pool is poisoned for it. The first fault ends the
-run and is named: operator, buffer, byte. The instrumentation is the compiler's (AddressSanitizer as kernels use it, and
+Invariant: a step reads bytes of buffers that it reads, once they were written, writes bytes of buffers that it writes,
+and does nothing that C leaves undefined; everything else in a pool is poisoned for it. The first fault ends the run and
+is named: operator, buffer, byte. The instrumentation is the compiler's (AddressSanitizer as kernels use it, and
 UndefinedBehaviorSanitizer); the functions that it calls are `sanitizer.c`, so no library of the compiler's is needed
 and the C runs in this process; how it is built is `instrumented`.
 """
@@ -79,7 +77,7 @@ class Sanitizer:
         )
 
     def clear_writers(self) -> None:
-        """Nobody has written anything."""
+        """Forget which bytes were written."""
         for flags in self._flags:
             flags[:] = 0
 
@@ -107,7 +105,7 @@ class Sanitizer:
             self._error = error
 
     def _poison_others(self, number: int) -> None:
-        """Call `number` of the program begins: what is not its own is poisoned."""
+        """Poison all bytes that are not of call `number` of the program, which begins."""
         for flags in self._flags:
             flags &= WRITTEN
         if number >= 0 and not self._calls:  # the owners of buffers are not known

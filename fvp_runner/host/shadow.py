@@ -1,9 +1,9 @@
-"""Who wrote each byte of the pools last: what makes a read of bytes that are not the buffer's own visible.
+"""The last writer of each byte of the pools, by which a read of another buffer's bytes is found.
 
-Invariant: a byte is defined only once something wrote it. The NPU model marks what it writes;
-what host operators write is marked from the artifact's call list and, in case a list leaves
-something out, wherever a byte has changed between two NPU calls. What an NPU call makes is undefined
-when it begins. Whose a byte is follows the program's accesses, on the bytes that the plan gives each buffer.
+Invariant: a byte is defined only once something wrote it. The NPU model marks what it writes; what host operators write
+is marked from the artifact's call list and, in case a list leaves something out, wherever a byte has changed between
+two NPU calls. What an NPU call makes is undefined when it begins. Whose a byte is follows the program's accesses, on
+the bytes that the plan gives each buffer.
 """
 
 from __future__ import annotations

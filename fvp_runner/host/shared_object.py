@@ -172,7 +172,7 @@ def build_library(
     sanitize: bool = False,
     timeout_s: float = 300.0,
 ) -> SharedObject:
-    """Compile and load `directory`'s sources and `external_sources`; `RunnerError` carries the compiler's words."""
+    """Compile and load `directory`'s sources and `external_sources`; `RunnerError` has the compiler's messages."""
     command = compiler_command()
     if command is None:
         raise RunnerMissingError(str(missing_compiler()))

@@ -1,7 +1,7 @@
 """`NpuModel`: executes register command streams on the caller's memory.
 
-Invariant: memory is never copied; regions are read and written in place. A stream is decoded once
-(`prepare`) and bound to memory once, as long as the same arrays are used again.
+Invariant: memory is never copied; regions are read and written in place. A stream is decoded once (`prepare_stream`)
+and bound to memory once, as long as the same arrays are used again.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class _Prepared:
 
 
 class NpuModel:
-    """A functional Ethos-U55/U65 of one configuration.
+    """A functional Ethos-U55, U65 or U85 of one configuration.
 
-    With `checks`, streams are checked for missing waits and too large BLOCKDEP before they run, and
-    reads of bytes that were never written and accumulator overflows are found while they run. Register faults,
-    addresses outside their region and damaged weights are errors always. `where`: the memories that cycles are
-    estimated with (None: those of the accelerator's default system).
+    With `checks`, streams are checked for missing waits and too large BLOCKDEP before they run, and reads of bytes that
+    were never written and accumulator overflows are found while they run. Register faults, addresses outside their
+    region and damaged weights are errors always. `where`: the memories that cycles are estimated with (None: those of
+    the accelerator's default system).
     """
 
     def __init__(self, accelerator: Architecture, checks: bool = True, where: MemoryMap | None = None) -> None:
@@ -221,7 +221,7 @@ class _Result:
 
 
 def _model_fault(error: BaseException) -> ModelFaultError:
-    """No stream may surface an error of numpy or Python: what slips through is a fault of the model."""
+    """The error for an exception of numpy or Python, which no stream may cause: it is a fault of the model."""
     return ModelFaultError(
         f"the NPU model failed on this stream ({type(error).__name__}: {error}); please report it with the stream"
     )

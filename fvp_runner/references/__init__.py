@@ -1,4 +1,4 @@
-"""What a run is compared with: other people's implementations of the same model.
+"""The references that a run is compared with: other implementations of the same model.
 
 Invariant: a reference reads the model's file alone and depends on neither a plan nor an artifact.
 """

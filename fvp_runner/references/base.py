@@ -175,4 +175,6 @@ class RealReference(FrameworkReference):
 
     @abstractmethod
     def _with_steps(self) -> Callable[[Sequence[NDArray[Any]], np.random.Generator], Any]:
-        """Compute as `_compute` does, with each value a step up or down, as drawn, before it is quantised."""
+        """A function that computes as `_compute_outputs` does, with each value moved a step up or down, as drawn,
+        before it is quantised.
+        """

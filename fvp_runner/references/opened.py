@@ -1,4 +1,4 @@
-"""Which reference a model file has, by its kind.
+"""The reference of a model file, by its kind.
 
 Invariant: what a reference needs is imported when the first of its kind is opened.
 """

@@ -4,8 +4,8 @@ Invariant: an ONNX model goes from TVM's frontend through TVM's default pipeline
 allocates as it likes: nothing of the plan, of the partitioning, of our repairs of the import or of the generated C is
 used. A PT2E program is run by PyTorch itself: nothing of this package but the reading of the file is used. The
 reference model of TOSA's specification, from the package tosa-tools, runs as a program of its own on the file as it is;
-tosa-tools wants other versions of numpy and flatbuffers than the rest may have, so it may live in an environment of its
-own (`tool`).
+tosa-tools wants other versions of numpy and flatbuffers than the rest may have, so it may be in an environment of its
+own (`find_tool`).
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class TosaReference(FrameworkReference):
 
 
 class _Array:
-    """A result, as frameworks hand them out."""
+    """A result with the interface of frameworks' tensors."""
 
     def __init__(self, value: NDArray[Any], dtype: str) -> None:
         self._value = value.astype(dtype)

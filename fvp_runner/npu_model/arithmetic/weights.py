@@ -218,7 +218,7 @@ class _Decoder:
         return weights, zeros
 
     def walk_weights(self, count: int, weight_div: int, truncated: bool) -> _Chunks:
-        """`walk` for the commonest kind of slice, compressed and without zero runs: one read for each chunk."""
+        """`walk_chunks` for the commonest kind of slice, compressed and without zero runs: one read for each chunk."""
         data, position, limit = self.data, self.position, self.size_bits
         unary_at: list[int] = []
         remain_at: list[int] = []

@@ -92,8 +92,8 @@ def shadow_view(shadow: Shadow, piece: Piece, element: int) -> Shadow:
 class FeatureMapAccess:
     """A feature map bound to memory: `array` is [height, width, depth] in the map's own type.
 
-    When the map is one NHWC tile, `array` is the memory itself; else it is a scratch array that
-    `load` fills and `store` writes back.
+    When the map is one NHWC tile, `array` is the memory itself; else it is a scratch array that `load_values` fills and
+    `store_values` writes back.
     """
 
     __slots__ = ("_moves", "_shadow", "_shadows", "array", "layout", "regs")

@@ -78,7 +78,7 @@ class Schedule:
     seed: int = 0
 
     def ordered_steps(self, program: DecodedStream, flag: Callable[[], bool]) -> Iterator[DecodedStep]:
-        """All steps in the order in which they take effect; `flag` as of `DecodedStream.path`."""
+        """All steps in the order in which they take effect; `flag` as for `DecodedStream.executed_commands`."""
         chance = random.Random(self.seed)
         kernels: deque[DecodedStep] = deque()
         transfers: deque[DecodedStep] = deque()

@@ -1,4 +1,4 @@
-"""What the registers of each operation say: here those of Ethos-U55 and U65, in `u85` those of Ethos-U85.
+"""The meaning of each operation's registers: here those of Ethos-U55 and U65, in `u85` those of Ethos-U85.
 
 Invariant: a CONV, DEPTHWISE or POOL has one weight stream, one scale table and one order of weights for each core that
 takes part; only a sum over the depth has an input depth of its own, and one output channel. Scales that an ELEMENTWISE

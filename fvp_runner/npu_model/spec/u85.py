@@ -1,13 +1,13 @@
 """What the registers of Ethos-U85's operations say, and which parts of its language a reference has confirmed.
 
-Invariant: the results are the same kinds of spec as in the folder above wherever an operation is the same. A chained
-map has no address, whatever its address registers hold; a scalar is no map. The micro-block is one that the
-configuration has; every operation names all its inputs in `inputs`. Either input of an ELEMENTWISE may be broadcast,
-chained or a scalar; scales that it does not use are identities. An indexed side of a DMA_START touches at most the rows
-0 to DMA0_IDX_MAX; which of them, only memory says. `CONFIRMED` names what operators of TFLite
-(`tests/npu_model/test_u85_model.py` holds it against the streams of its tests) and of TOSA
-(`benchmarks.tosa_conformance`, a sample of it in tests/tosa) reach and equals their references on every element; what
-is not in it is executed from its description, and every report of a stream says so.
+Invariant: the results are the kinds of spec of `operations` wherever an operation is the same. A chained map has no
+address, whatever its address registers hold; a scalar is no map. The micro-block is one that the configuration has;
+every operation names all its inputs in `inputs`. Either input of an ELEMENTWISE may be broadcast, chained or a scalar;
+scales that it does not use are identities. An indexed side of a DMA_START touches at most the rows 0 to DMA0_IDX_MAX;
+which of them, only memory says. `CONFIRMED` names what operators of TFLite (`tests/npu_model/test_u85_model.py` holds
+it against the streams of its tests) and of TOSA (`benchmarks.tosa_conformance`, a sample of it in tests/tosa) reach and
+equals their references on every element; what is not in it is executed from its description, and every report of a
+stream says so.
 """
 
 from __future__ import annotations
@@ -469,8 +469,8 @@ def _transfer_features(source: int, target: int) -> Iterator[str]:
 def _may_divide_twice(operation: Operation) -> bool:
     """Whether the scale of an average may be a ratio of scales over the elements of its window.
 
-    Vela up to 5.0 writes such scales, Vela 5.2 the ratio alone. What is 1/elements is known (`kernels.divides`); of a
-    ratio near that nobody can tell which of the two it is. The model takes it for the ratio.
+    Vela up to 5.0 writes such scales, Vela 5.2 the ratio alone. A scale of 1/elements is recognised
+    (`divides_average`); a ratio near it could be either, and the model takes it for the ratio.
     """
     if operation.parameter != PoolMode.AVERAGE:
         return False
