@@ -86,7 +86,7 @@ def on_boards(
 ) -> tuple[BoardRow, ...]:
     """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides.
 
-    A fault of ours is reported in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
+    A fault of ours is reported in the rows that it ended, or of which it ended a part; in strict mode it is raised.
     What `cache` has of a board is not compiled again.
     """
     made: dict[object, _Made] = {}  # by what it depends on

@@ -1,8 +1,8 @@
 """The clock of time limits: seconds in which a planner could have searched.
 
 Invariant: a limit holds for all searches inside it together, and never longer than one around it. The clock never goes
-back, and it stands still while `paused`, so that what happens once on a machine (building the compiled searches) takes
-nothing off a limit.
+back, and it stands still inside `pause_clock`, so that what happens once on a machine (building the compiled searches)
+takes nothing off a limit.
 """
 
 from __future__ import annotations

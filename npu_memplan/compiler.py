@@ -45,7 +45,7 @@ def compile_model(
 def plan_model(model: Path, options: CompileOptions, cache: ProgramCache | None = None) -> Compiled:
     """Compile the file `model` in memory; what `cache` has is not compiled again.
 
-    Faults and fallbacks are in its notes; with `strictly`, faults of ours are raised.
+    Faults and fallbacks are in its notes; in strict mode, faults of ours are raised.
     """
     if cache is not None:
         return cache.get_program(model, options, lambda: plan_model(model, options))

@@ -1,8 +1,8 @@
 """Names for variables, functions and storages: readable, unique in one module, the same on every run.
 
-Invariant: a name depends only on the names requested before it. Names that others gave have, once they are `printable`,
-no control characters, no characters that change the direction of text and no ends of lines: they can be part of a
-terminal, a table, a log or a CSV file and change nothing around them.
+Invariant: a name depends only on the names requested before it. A name from a file has, after `printable_text`, no
+control characters, no characters that change the direction of text and no ends of lines: it can stand in a terminal, a
+table, a log or a CSV file and change nothing around it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def unusable_in_c(names: Iterable[str]) -> str:
 
 
 class Names:
-    """Hands out each name once; one requested again gets `_1`, `_2`, ... appended."""
+    """Unique names: a name that is requested again gets `_1`, `_2`, ... appended."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._next = dict.fromkeys(taken, 1)

@@ -1,6 +1,6 @@
-"""What a compiled model is: `plan.json` as an `Artifact` and its text (`model`), files of problems, plans and
-applications (`files`), estimated times (`timing`), the memories of a board that it needs (`board_fit`).
-`codegen.interface` makes one of the stages' results.
+"""A compiled model as data: `plan.json` as an `Artifact` (`model`), files of problems, plans and applications
+(`files`), estimated times (`timing`), the memories of a board that it needs (`board_fit`). `codegen.description` makes
+an `Artifact` of the stages' results.
 
 Invariant: reading an artifact needs nothing but its directory; importing this needs no TVM.
 """

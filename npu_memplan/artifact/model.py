@@ -1,4 +1,4 @@
-"""A compiled model as data: what `plan.json` says, and the names of the files next to it.
+"""A compiled model as data: the contents of `plan.json`, and the names of the files next to it.
 
 Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners and reports need nothing
 but the directory. The same model, options and installation give the same values: no times, no paths, nothing of the

@@ -173,7 +173,7 @@ def compile_checked(
     """Compile the file `model` into the directory `output` and check it; every error leaves `output` as it was. What
     `cache` has is neither compiled nor checked again.
 
-    What was given up is an incident; with `strictly`, our own is an `InternalError` then.
+    A program that is given up is an incident; in strict mode, where its code is ours, it is an `InternalError`.
     """
     with gather_incidents(), limit_searches(options.time_limit_s), staged_directory(Path(output), force) as folder:
         compiled = plan_model(Path(model), options, cache=cache)

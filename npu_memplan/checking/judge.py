@@ -131,7 +131,7 @@ class CheckMode(Enum):
 
 
 def check_mode(requested: bool | None = None) -> CheckMode:
-    """The mode that was `asked` for; None: the environment's, else `AUTO`."""
+    """The mode that is `requested`; None: the environment's, else `AUTO`."""
     if requested is not None:
         return CheckMode.ALWAYS if requested else CheckMode.NEVER
     text = os.environ.get(VARIABLE, "").strip() or CheckMode.AUTO.value

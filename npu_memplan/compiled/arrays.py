@@ -24,7 +24,7 @@ int64s: Callable[[Iterable[int]], array[int]] = partial(array, "q")  # int64_t[]
 
 
 def float_array(values: Iterable[float]) -> array[float]:
-    """double[]."""
+    """An array of C's `double`."""
     return array("d", values)
 
 
@@ -43,7 +43,9 @@ def array_address(values: Any, code: str) -> int | None:
 
 
 class Struct(ctypes.Structure):
-    """A C structure of `structure`. `members`, in C's order, are type codes of `array`; `i*` is an array of `i`."""
+    """A C structure, made by `header_structure`. `members`, in C's order, are type codes of `array`; `i*` is an array
+    of `i`.
+    """
 
     members: ClassVar[dict[str, str]] = {}
 

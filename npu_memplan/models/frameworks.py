@@ -78,7 +78,7 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
 
 
 def _name_printably(graph: Any) -> None:
-    """Give nodes and values whose names have characters without a shape others, as `printable` shows them."""
+    """Give nodes and values whose names have characters without a shape others, as `printable_text` writes them."""
     names, shown = Names(), dict[str, str]()
 
     def printable_name(name: str) -> str:

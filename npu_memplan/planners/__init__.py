@@ -78,7 +78,7 @@ def plan(
     """Place every buffer of `problem`.
 
     `planner` is a registered name (`planner_names()`). The search ends at a proven optimum, after
-    `time_limit_s` seconds (less where `clock.limited` leaves less) or `node_budget` units of work;
+    `time_limit_s` seconds (less where `clock.limit_searches` leaves less) or `node_budget` units of work;
     with neither, after a default number of units, so the plan then depends on the problem and `seed`
     only. `incumbent` is a valid plan that the answer is never worse than.
 

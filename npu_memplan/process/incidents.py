@@ -1,9 +1,9 @@
 """Incidents (faults of our own, and fallbacks from what was requested first), and the phase that a long command is in.
 
-Invariant: no incident is silent. A fault ends the one attempt that it happened in (`contained`) only where incidents
-are gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users' errors and
-a lack of memory are no faults and pass. There is no listener unless `listening` is entered, and what
-is reported changes no result.
+Invariant: no incident is silent. A fault ends the one attempt that it happened in (`contain_faults`) only where
+incidents are gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users'
+errors and a lack of memory are no faults and pass. There is no listener outside of `listen_to_phases`, and reports
+change no result.
 """
 
 from __future__ import annotations

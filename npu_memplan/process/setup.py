@@ -34,9 +34,10 @@ def open_streams() -> None:
 
 
 class _Shown(io.TextIOWrapper):
-    """A stream in which a control character does nothing: colours and moves of the cursor come from `terminal` alone.
+    """A stream in which a control character does nothing: colours and moves of the cursor come from `terminal_console`
+    alone.
 
-    `reader_left`: it is a pipe that nobody reads any more.
+    `reader_left`: it is a pipe whose reader is gone.
     """
 
     reader_left = False
@@ -53,12 +54,12 @@ class _Shown(io.TextIOWrapper):
         return len(text)
 
     def write_styled(self, text: str) -> int:
-        """Write what `terminal` made: names in it are printable, sequences are its own."""
+        """Write text of `terminal_console`: names in it are printable, and control sequences its own."""
         return super().write(text)
 
 
 class _Styled:
-    """The stream of the process as `terminal` writes to it."""
+    """The stream of the process to which `terminal_console` writes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -71,7 +72,7 @@ class _Styled:
 
 
 def terminal_console(file: TextIO | None = None, **options: Any) -> Console:
-    """`file`, or stdout, for tables and colours: names in them are shown as `printable`, and are no markup."""
+    """`file`, or stdout, for tables and colours: names in them are shown as by `printable_text`, and are no markup."""
     from rich.console import Console
     from rich.segment import Segment
 

@@ -1,10 +1,10 @@
 """Many models on many targets: each case computed once, on this machine or by any executor.
 
-    from npu_memplan import sweep
+from npu_memplan import sweep
 
-    swept = sweep.run(sweep.cases(models, targets), store="results.jsonl")
+swept = sweep.run(sweep.cases(models, targets), store="results.jsonl")
 
-Invariant: results follow from cases alone, on any worker, in any order (`case`, `results`).
+Invariant: results follow from cases alone, on any worker, in any order (`case`, `run`).
 """
 
 from .case import Case as Case

@@ -114,7 +114,7 @@ def check_options(**given: Any) -> Mapping[str, Any]:
 
 
 def options(given: Mapping[str, Any]) -> PlanOptions:
-    """The options in force; those `given`, which are `checked`, win."""
+    """The options in force; those `given`, which `check_options` has checked, win."""
     chosen = {**_SCOPE.get(), **given}
     result = replace(PlanOptions(), **chosen)
     for pool in result.pools:

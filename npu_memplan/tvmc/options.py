@@ -1,9 +1,7 @@
-"""tvmc's command line: options, pools and targets.
+"""`tvmc compile`'s command line: every option of the microNPU flow, read or refused.
 
-`tvmc compile`'s command line: every option of the microNPU flow, read or refused.
-
-Invariant: no option is ignored. What is accepted either changes what is made or describes what is made anyway
-(both are listed in docs/tvmc.md); everything else raises `TvmcError` with what to use instead.
+Invariant: no option is ignored. What is accepted either changes what is made or describes what is made anyway (both are
+listed in docs/tvmc.md); everything else raises `TvmcError` with what to use instead.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Invariant: a `Register` value is `mode << 10 | opcode`, so that the two opcode spaces of the stream (mode 0: value in
 the command word; mode 1: value in a following word) are one enumeration, and a register's mode is derived, never
-stored. Ethos-U85 gives some opcodes another meaning: what only it has stands above `_U85`, and `languages` says which
-NPU has which register, so that inside one language an opcode has one meaning. Source: the register descriptions of
-Arm's compiler (ethos-u-vela 5.2.0, Apache-2.0).
+stored. Ethos-U85 gives some opcodes another meaning: what only it has stands above `_U85`, and `REGISTERS` and `OPS`
+say which language has which register and operation, so that inside one language an opcode has one meaning. Source: the
+register descriptions of Arm's compiler (ethos-u-vela 5.2.0, Apache-2.0).
 """
 
 from __future__ import annotations
