@@ -1,9 +1,10 @@
 """The arithmetic of TFLite's quantised multipliers on numbers known when compiling, for host operators and lowering.
 
-Invariant: pure; the NPU model keeps its own, so that the two check each other. What runs on the host when the model
-does is `frontend.host_ops.fixed_tir`. Every step rounds and saturates as the reference's does. Vectorised over int64
-arrays. Samples are those of the reference, in float32. Every function equals the reference's, including which products
-are rounded to float32 on the way. Scales are float32 in the file; they come here as Python floats.
+Invariant: pure; the NPU model keeps its own, so that the two check each other. The same arithmetic as TIR, for the host
+at run time, is in `frontend.host_ops.tir`. Every step rounds and saturates as the reference's does. Functions take
+int64 arrays. Samples of interpolated tables are those of the reference, in float32. Every function equals the
+reference's, including which products are rounded to float32 on the way. Scales are float32 in the file; they come here
+as Python floats.
 """
 
 from __future__ import annotations

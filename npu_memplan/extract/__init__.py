@@ -1,9 +1,8 @@
-"""IRModule to planning problem.
+"""From an IRModule to a planning problem.
 
-Invariant: `extract` finds every buffer of the program - tensors between calls, allocations inside
-PrimFuncs, graph inputs and outputs, constants where they have a pool - with exact lifetimes over
-one order of points: call i of main, and inside it statement j. It changes nothing; `rewrite` finds
-the same buffers again by walking the same module.
+Invariant: `extract` finds every buffer of the program - tensors between calls, allocations inside PrimFuncs, graph
+inputs and outputs, constants where they have a pool - with exact lifetimes over one order of points: call i of main,
+and inside it statement j. It changes nothing; `rewrite` finds the same buffers again by walking the same module.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ UNIT = "npu_memplan.unit"
 
 
 def _mark_unit_loop(loop: Any) -> Any:
-    """A loop of one round that lowering kept (of a schedule's pragma): it is in the kernel as without a plan."""
+    """A loop of one iteration that lowering kept (of a schedule's pragma); it stays in the kernel, as without
+    a plan.
+    """
     if static_extent(loop.extent) != 1 or loop.annotations or loop.kind != tirx.ForKind.SERIAL:
         return loop
     return tirx.For(
@@ -111,7 +113,7 @@ OWNS, GETS = "the caller owns it", "the caller gets it"
 def build(
     program: Program, requested: Request, sample: Sample | None = None
 ) -> tuple[Problem, dict[Storage, tuple[Lifetime, ...]]]:
-    """The problem of `program` on the pools that are `asked` for, and the lifetimes of all its storages.
+    """The problem of `program` on the pools that are `requested`, and the lifetimes of all its storages.
 
     With constant pools the program must have been walked with `constants`. Storages whose sizes depend on shape symbols
     are as in the `sample`; without one they are no buffers.
@@ -184,7 +186,7 @@ def _check_boundary(program: Program) -> None:
 
 
 def _check_places(program: Program) -> None:
-    """All results can be planned."""
+    """Refuse a program with a result that cannot be planned."""
     for tensor in (view.tensor for view in program.results):
         if tensor.external or tensor.size_bytes is None:
             why = tensor.external or "its size has no upper bound"
@@ -272,7 +274,7 @@ def _merge_groups(nodes: Sequence[Node]) -> list[set[RelaxTensor]]:
 def _settle_external(
     program: Program, groups: Sequence[set[RelaxTensor]], io_in_pools: bool, sizes: Mapping[Storage, int]
 ) -> None:
-    """Marks what the caller owns, and keeps groups together: all planned or none."""
+    """Mark the tensors that the caller owns, and keep groups together: all planned or none."""
     if not io_in_pools:
         for tensor in program.inputs:
             tensor.external = tensor.external or OWNS
@@ -321,7 +323,7 @@ def _overlaps(
         # Not after a read of its own: what is read first must have been there before.
         if not any(life.first == begin for life in lives[second]):
             return False
-        # Nor while the first is read later on, by whomever.
+        # Nor while any step reads the first later on.
         if not any(life.last == last + 1 for life in lives[first]):
             return False
         # What was proven is proven of all points between; the second may be dead at some, as it is between stripes.

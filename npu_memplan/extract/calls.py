@@ -1,12 +1,12 @@
-"""One call of a PrimFunc, its internal storages and its steps; constants as storages; operators that look at bytes.
+"""One call of a PrimFunc, its internal storages and its steps; constants as storages; views.
 
 Invariant: every call has internals of its own, also when two calls share the PrimFunc. NPU PrimFuncs are read through
 `ethosu.program.primfunc` (exact byte ranges of each operation); all others through their loads and stores. Equal bytes
 on one device are one storage, whatever their shapes and dtypes; a constant's content is known when the program is
 compiled and is never written. Only what a PrimFunc reads is a storage: a constant that is a result, or an argument of
-another call, stays a Relax constant. What an NPU function takes as resident is a storage of its own kind. A `View` made
-here lies within its tensor and begins at a multiple of its element; whether it does is known at compile time, or there
-is no `View`: the run time then makes the tensor object, and checks it.
+another call, stays a Relax constant. Resident constants of an NPU function are storages of a kind of their own. A
+`View` made here lies within its tensor and begins at a multiple of its element; whether it does is known at compile
+time, or there is no `View`: the run time then makes the tensor object, and checks it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .tir import Outline, nodes_of, operator_of
 
 
 class Constants:
-    """Hands out the storage of each constant; new ones are appended to `tensors`."""
+    """The storage of each constant; new ones are appended to `tensors`."""
 
     def __init__(self, names: Names, tensors: list[RelaxTensor], pooled: bool) -> None:
         """`pooled`: all constants are storages, otherwise those alone that are resident."""
@@ -221,7 +221,9 @@ class CallWalker:
         return self.declared[key]
 
     def hidden(self, call: Invoke, in_place: Collection[int]) -> None:
-        """A PrimFunc that hands tensor objects on, or stands for one: it does what call_tir promises, at one point."""
+        """Add the step of a PrimFunc that passes tensor objects on: it reads and writes what call_tir states, at one
+        point.
+        """
         accesses = []
         for i, argument in enumerate(call.arguments):
             if not isinstance(argument, View):

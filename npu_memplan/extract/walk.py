@@ -1,7 +1,7 @@
 """A Relax function as a `Program`: which call uses which storage, and what its calls do.
 
-Invariant: every tensor that a call reads or writes is a storage of the program, constants and results of calls that are
-not looked into included. Names that denote the same bytes (renamings, tuple fields, match_cast, reshapes and other
+Invariant: every tensor that a call reads or writes is a storage of the program, also constants and results of opaque
+calls, whose code is not read. Names that denote the same bytes (renamings, tuple fields, match_cast, reshapes and other
 views) end up as one `RelaxTensor`; two tensors share bytes only through a merge of an `if`. Statements keep the program
 order of the bindings. Names of storages are unique and depend on nothing but the module, so a second walk finds the
 same names. A packed function in destination-passing style writes its results, whole, where it is told, and keeps

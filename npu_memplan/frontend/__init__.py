@@ -1,4 +1,5 @@
-"""What a reader of `models` found, as one IRModule: `load` chooses by format and backend, one folder a format.
+"""One IRModule from what a reader of `models` found: `load` chooses by format and backend; each format has a module or
+a folder.
 
 Invariant: whatever made the module, it has the same form and the same attributes (`attributes`).
 """

@@ -1,8 +1,9 @@
-"""What `main` says about its model: names, quantisation, what runs which operator, which ones users keep on the CPU.
+"""The attributes of `main` that describe its model: names, quantisation, what runs which operator, which operators
+users keep on the CPU.
 
 Invariant: attributes are strings, ints and lists of them only, so that TVMScript text keeps them bit for bit; scales
-are C99 hex floats (`float.fromhex` reads them). A name that the model has no operator of is an error that lists those
-it has.
+are C99 hex floats (`float.fromhex` reads them). A name in `--host-ops` of which the model has no operator is an error
+that lists the operators it has.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ def forced_operators(network: Network, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_known(option: str, wanted: Iterable[str], present: Mapping[str, str], otherwise: str) -> None:
-    """`HostOpsError` for the first of the `wanted` names that is no key of `present`, which tells the names to list."""
+    """`HostOpsError` for the first of the `wanted` names that is no key of `present`, whose values are the names to
+    list.
+    """
     for name in wanted:
         if name not in present:
             raise HostOpsError(

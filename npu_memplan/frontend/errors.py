@@ -1,7 +1,7 @@
-"""What the front doors of the formats share: how a file is refused that only TVM's frontend has seen.
+"""Refusal of files that TVM's frontends cannot import, for all formats that they read.
 
-Invariant: whatever TVM's frontends raise leaves `frontend` as one typed error; what a line of this package raises is a
-fault and stays one.
+Invariant: whatever TVM's frontends raise leaves `frontend` as one typed error; an exception that a line of this package
+raises is a fault and stays one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An imported quantised graph (QDQ; of ONNX or PyTorch) to the module that every frontend makes.
+"""From an imported quantised graph (QDQ; of ONNX or PyTorch) to the module that every frontend makes.
 
 Invariant: nothing here depends on the framework that a graph came from, and nothing behind this module has to tell it
 from a TFLite file: the module has the same form and the same attributes. Every variable of main is named after the node
@@ -139,8 +139,9 @@ def build_qdq_module(
 ) -> Any:
     """Lower `imported` for `accelerator` ("none": everything on the host).
 
-    `host_ops` are operators of the framework, in upper case, to keep on the CPU; `aim` as for the
-    TFLite build. Raises `HostOpsError`, `UnsupportedModelError`, `LoweringError`.
+    `host_ops` are operators of the framework, in upper case, to keep on the CPU; `lowering_target` says what it is
+    lowered for (None: few bytes, in the default system). Raises `HostOpsError`, `UnsupportedModelError`,
+    `LoweringError`.
     """
     forced = forced_nodes(imported.nodes, host_ops, name)
     module = imported.module

@@ -1,4 +1,4 @@
-"""What is left in Relax for the host becomes PrimFuncs, as TVM's own legalisation writes them.
+"""Turn the operators that stay on the host into PrimFuncs, as TVM's own legalisation writes them.
 
 Invariant: `main` afterwards holds calls that the planner understands and no others. NPU functions have the constants
 that they were lowered with: whatever else they take is in a pool, even where all of it is known.
@@ -59,8 +59,8 @@ def _list_bindings(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
 
 
 def _fold_constants(module: Any) -> Any:
-    """`module` with what the host computes of constants alone as constants; functions of the NPU, and those that call C
-    of ours, cannot be run.
+    """`module` with the results of host functions of constants alone as constants; functions of the NPU, and those that
+    call C of this package, cannot be run here and stay.
     """
     from tvm import IRModule, relax
 
@@ -84,9 +84,8 @@ def _calls_own_c(function: Any) -> bool:
 
 
 def _with_copies(before: Any, folded: Any) -> Any:
-    """`folded` is `before` with constants folded; what has to be in a pool is a copy of a constant.
-
-    That are results, and arguments of NPU functions that were no constants.
+    """`folded`, which is `before` with constants folded, with a copy of each constant that has to be in a pool:
+    results, and arguments of NPU functions that were no constants.
     """
     from tvm import ir, relax, topi
 

@@ -1,4 +1,5 @@
-"""The stage `read`: a model file to one IRModule, by the backend that the user chose, or else Vela or native lowering.
+"""The stage `read`: a model file to one IRModule, by the backend that the user chose, or else by Vela or native
+lowering, whichever takes it.
 
 Invariant: whatever made the module, the stages after it see the same form. Where no backend is named, a network that
 either accepts is compiled; a note says when it is not the first choice, and the artifact's options name the one taken.
@@ -40,8 +41,8 @@ class FormatError(RefusalError):
 
 
 def read(path: Path, request: Request, known: dict[object, Partitioned] | None = None) -> Loaded:
-    """The module of the file `path`. Raises the frontends' errors. `known` keeps what reading it for another target
-    of native lowering has in common.
+    """The module of the file `path`; raises the frontends' errors. `known` keeps what does not depend on the target of
+    native lowering, for the next read.
     """
     report_phase(
         f"reading {path.name}, {request.options.npu_compiler} scheduling"
@@ -119,7 +120,7 @@ def decoded_streams(calls: Iterable[NpuCall]) -> list[tuple[Sequence[Command], A
 def stream_bounds(
     streams: Iterable[tuple[Sequence[Command], Architecture]], memory_map: MemoryMap
 ) -> Mapping[str, int]:
-    """Our estimate of them: cycles by cause."""
+    """The estimated cycles of the streams, by cause."""
     return sum_bounds(estimate(commands, npu, memory_map) for commands, npu in streams)
 
 
@@ -185,7 +186,9 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
 
 
 def lowered_for(request: Request) -> LoweringTarget:
-    """Blocks are chosen as if constants were copied already, where cycles are what counts."""
+    """The target of native lowering. Where cycles are the objective, blocks are chosen as if constants were copied
+    already.
+    """
     options = request.options
     memory_map, near = options.memory_map(), options.has_size and options.for_cycles
     return LoweringTarget(
@@ -197,8 +200,8 @@ def lowered_for(request: Request) -> LoweringTarget:
 
 
 def _comparable_arenas(vela: VelaResult) -> Mapping[str, int]:
-    """Vela's own figures where they count all that a plan counts: not the scratch of host operators, nor states that
-    are outside Vela's arena.
+    """Vela's own bytes, where they count all that a plan counts; none where host operators have scratch or states lie
+    outside Vela's arena.
     """
     network = vela.parsed
     homeless = any(network.tensors[i].arena_offset < 0 for i in network.states)

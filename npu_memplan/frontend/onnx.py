@@ -1,9 +1,9 @@
 """ONNX models (QDQ exports) to one IRModule, through TVM's importer, which is repaired where the NPU needs it.
 
 Invariant: the nodes of the result are those of the file, in its order. A repair computes the same real values as TVM's
-own conversion; None where it does not apply, and TVM converts the node. Repairs are unnecessary when TVM's importer
-emits `relax.clip`, `relax.nn.pad`, a division after the product of a hard swish, and stored weights for quantised
-constants (`test_tvm_still_expands_what_is_repaired` then fails).
+own conversion, or returns None where it does not apply, and TVM converts the node. Repairs are unnecessary when TVM's
+importer emits `relax.clip`, `relax.nn.pad`, a division after the product of a hard swish, and stored weights for
+quantised constants (`test_tvm_still_expands_what_is_repaired` then fails).
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def _hard_swish(inputs: Any, _: Mapping[str, Any]) -> Any:
 
 
 def _quantise_linear(inputs: Any, attributes: Mapping[str, Any]) -> Any:
-    """Weights that a file keeps in float before a quantisation, as quantisation-aware training exports them."""
+    """Weights, quantised here, that a file keeps in float before a quantisation, as quantisation-aware training exports
+    them.
+    """
     values, scale = _constant(inputs, 0), _constant(inputs, 1)
     zero = np.zeros((), np.uint8) if len(inputs) < 3 or inputs[2] is None else _constant(inputs, 2)
     if values is None or scale is None or zero is None or attributes.get("block_size") or zero.dtype.kind not in "iu":

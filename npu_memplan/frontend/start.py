@@ -1,7 +1,7 @@
-"""What a command does first: Vela begins in its own process while this one imports everything else.
+"""Start Vela in its own process while this one imports everything else.
 
-Invariant: it only saves time. What is wrong with the model or the options is left for `read` to say, and the
-result is the same without it. Nothing heavy is imported here, not even numpy.
+Invariant: it only saves time. Faults of the model or the options are reported by `read`, and the result is the same
+without this module. Nothing heavy is imported here, not even numpy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from ..vela.worker import VelaOptions, start_compile
 
 
 def start_loading(path: Path, options: CompileOptions) -> None:
-    """Begin what `read` will ask Vela for, if it will. For commands only: their process imports less of TVM."""
+    """Start the run of Vela that `read` is going to need, if it needs one. For commands only: their process imports
+    less of TVM.
+    """
     if options.accelerator == NO_NPU or options.npu_compiler == "tvm":
         return
     with contextlib.suppress(NpuMemplanError, OSError):
@@ -46,8 +48,8 @@ def _import_less_of_tvm() -> None:
 
 
 class _LeaveOut(MetaPathFinder):
-    """Lets TVM's first import of its library for several machines fail, without which it goes on: it loads another
-    library for that, and gives up. What imports it later finds it.
+    """Let TVM's first import of `tvm.runtime.disco`, its runtime for several machines, fail: TVM goes on without it,
+    and need not load that library. A later import finds it.
     """
 
     def __init__(self, finders: list[Any]) -> None:

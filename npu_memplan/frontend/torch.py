@@ -76,7 +76,7 @@ def import_program(program: Any) -> NodeImport:
 
 
 def _kept_decompositions() -> Any:
-    """PyTorch's own, but for what the NPU does as one operator."""
+    """PyTorch's decompositions, without those of operators that the NPU runs as one."""
     torch = importlib.import_module("torch")
     table = torch.export.default_decompositions()
     for whole in (torch.ops.aten.hardswish.default, torch.ops.aten.max_pool2d.default):

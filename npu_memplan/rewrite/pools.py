@@ -7,10 +7,10 @@ declared over one buffer, their pool or another name of it, the others on addres
 
 Definitions of variables are one PrimFunc that runs on the host. In Relax each level of definitions would be a function
 of its own, and TVM's simplifier compares the terms of nested choices with each other. Here choices and products of
-symbols are computed once, into memory, which the simplifier does not look through. A quotient by 0, which only what is
-not chosen has, is that by 1. As text, an expression of values >= 0 means the same in C and, with `/` rounding down, in
-`evaluate`; choices (min, max, `a if c else b`) and divisions that round towards 0, where they are requested, are for
-`evaluate` alone.
+symbols are computed once, into memory, which the simplifier does not look through. A division by 0, which occurs only
+on the side of a choice that is not taken, divides by 1. As text, an expression of values >= 0 means the same in C and,
+with `/` rounding down, in `evaluate`; choices (min, max, `a if c else b`) and divisions that round towards 0, where
+they are requested, are for `evaluate` alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A PrimFunc on pools: the storages of calls at the offsets of a plan, one kernel for calls that are alike.
+"""A PrimFunc on pools: the storages of calls at the offsets of a plan, one kernel for equal calls.
 
 Invariant: the operations are unchanged. Only where buffers lie changes: a planned parameter or allocation becomes
 `decl_buffer(..., data=address_of(pool[offset]))`, whose pointer is the planned byte itself. NPU operations take

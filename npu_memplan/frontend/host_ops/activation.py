@@ -2,9 +2,9 @@
 
 Invariant: an 8-bit operator is a table of 256 results that are computed here, when compiling, by the reference's own
 arithmetic (EXP, LOG, ELU and GELU as LiteRT fills its tables: a function of float32 numbers, rounded once); int16
-operators compute when running (EXP and LOG between the 513 entries of LiteRT's table). The tables are the reference's
-own, computed here: 256 values of the sigmoid with 16 fraction bits, each lowered by half the error of linear
-interpolation around it; 513 of exp, log and 1 / (1 + x), in float32.
+operators compute when running (EXP and LOG between the 513 entries of LiteRT's table). Interpolated tables are the
+reference's own: 256 values of the sigmoid with 16 fraction bits, each lowered by half the error of linear interpolation
+around it; 513 of exp, log and 1 / (1 + x), in float32.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """WHILE, and IF inside of something else: subgraphs of the file inside one function.
 
 Invariant: the operators of a subgraph are their own host code, on buffers of this function, which are planned with
-everything else; what goes from one turn to the next is in the operator's outputs. IF as a whole is an `if`
-of `main` where passes take one (see `MainBuilder`).
+everything else; what goes from one iteration to the next is in the operator's outputs. IF as a whole is an `if` of
+`main` where passes take one (see `MainBuilder`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _copy(work: Lowering, pairs: Iterable[tuple[Buffer, Buffer]]) -> None:
 
 
 def _order_moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
-    """Copies of all results; those that another one would overwrite first are put aside."""
+    """Copies of all results; a result that another copy would overwrite before is copied to scratch first."""
     pairs = []
     for position, (result, target) in enumerate(zip(results, targets, strict=True)):
         if result is target:
@@ -93,7 +93,7 @@ def _order_moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Bu
 
 @lowering("WHILE")
 def lower_loop(work: Lowering) -> None:
-    """The second subgraph again and again, as long as the first one says so of what it made."""
+    """Repeat the second subgraph as long as the first one is true of its results."""
     condition, body = (_Inlined(work, *found) for found in turns_of(work.network, work.operator))
     work.name = "loop"
     given, kept = work.read_all(), work.write_all("output")
@@ -107,7 +107,7 @@ def lower_loop(work: Lowering) -> None:
 
 @lowering("IF")
 def lower_choose(work: Lowering) -> None:
-    """One of two subgraphs."""
+    """Lower an IF: one of two subgraphs."""
     then, other = (_Inlined(work, *found) for found in branches_of(work.network, work.operator))
     work.name = "branch"
     condition = work.read(0, "condition")

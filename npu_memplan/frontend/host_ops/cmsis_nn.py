@@ -1,8 +1,8 @@
 """Operators that CMSIS-NN's functions run: `--host-ops cmsis-nn=DIR`.
 
-Invariant: a function is called only where it computes what the reference kernel does, bit for bit; what else there is
-keeps our C. The extents that CMSIS-NN would refuse with a status are refused here, so no status is lost.
-Requantisation rounds twice, as TFLite's does: the header of the generated C stops a build that asks for once.
+Invariant: a function is called only where it computes what the reference kernel does, bit for bit; other operators run
+our C. The extents that CMSIS-NN would refuse with a status are refused here, so no status is lost. Requantisation
+rounds twice, as TFLite's does: the header of the generated C stops a build that asks for once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _MOST_SHIFT = 30  # to the left, which C defines for an int32
 
 @by_library
 def lower_to_cmsis_nn(work: Lowering) -> bool:
-    """Let a function of CMSIS-NN do the operator; False, and `work` is of no use, where none does the same."""
+    """Lower the operator to a function of CMSIS-NN; returns False where none computes the same, and `work` must not be
+    used then.
+    """
     library, call = open_cmsis_nn(work.network.host_kernels), _CALLS.get(work.operator.name)
     if call is None:
         return False

@@ -2,17 +2,17 @@
 
 Invariant: ADD and SUB bring both operands to twice the larger scale, shifted left so that no bit is lost, before they
 meet; MUL multiplies first and rescales once. DIV multiplies by the divisor's reciprocal, a table of the 256 divisors
-that a tensor of 8 bits can hold: wherever the reference's arithmetic is defined C, the results are its bits. It
-divides by no zero, and shifts by no more than 31 bits, which quotients near zero can ask for; here a zero divides like
-the smallest step, and such a quotient is rounded to zero. What is compared are the real values in fixed point, as in
-the reference: two of them that differ by less than its 8 extra bits can tell are equal. CAST converts as C does:
-floats are cut towards zero, integers keep their low bits, bool is 0 or 1. QUANTIZE between integers is one rescale
-with double rounding; from and to float32 it is one correctly rounded operation. Every operation of floats is written
-in the order of the reference kernels, and no two are contracted, so results are equal bit for bit wherever the C
-library's functions are (`exactness.LIBRARY` names the operators that call one). One operation an element, then the
-fused activation; truths are bool, one byte, 0 or 1. A function of the C library is called where the reference calls
-it, and nowhere else. A choice between two numbers is the reference's own comparison, so that NaN goes the way it goes
-there.
+that a tensor of 8 bits can hold: wherever the reference's arithmetic is defined C, the results are its bits. It divides
+by no zero, and shifts by no more than 31 bits, which quotients near zero can ask for; here a zero divides like the
+smallest step, and such a quotient is rounded to zero. What is compared are the real values in fixed point, as in the
+reference: two of them that differ by less than its 8 extra bits can tell are equal. CAST converts as C does: floats are
+cut towards zero, integers keep their low bits, bool is 0 or 1. QUANTIZE between integers is one rescale with double
+rounding; from and to float32 it is one correctly rounded operation. Every operation of floats is written in the order
+of the reference kernels, and no two are contracted, so results are equal bit for bit wherever the C library's functions
+are (`exactness.LIBRARY` names the operators that call one). Operators of plain numbers do one operation an element,
+then the fused activation; truth values are bool, one byte, 0 or 1. A function of the C library is called where the
+reference calls it, and nowhere else. A choice between two numbers is the reference's own comparison, so that NaN gives
+the same result.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def smallest_of(function: Function, a: Expr, b: Expr, dtype: str) -> Expr:
 
 
 def clamp_activation(function: Function, value: Expr, activation: int, dtype: str) -> Expr:
-    """A number within the range of a fused activation; without one, floats lose their infinities."""
+    """A number within the range of a fused activation; without one, floats are limited to the finite numbers."""
     require_supported(activation in _BOUNDS, f"fused activation number {activation} is not supported")
     low, high = _BOUNDS[activation]
     if activation == 0 and not dtype.startswith("float"):

@@ -1,10 +1,11 @@
 """Images: RESIZE_NEAREST_NEIGHBOR, RESIZE_BILINEAR, and TFLite_Detection_PostProcess.
 
-Invariant: source positions and weights are tables, computed here by the reference's own arithmetic (float32 for
-nearest, uint8 and float32 itself, 10 fraction bits for bilinear of int8, and of uint8 where these say the same). Real
-numbers, in the order of operations of the reference: corners in double precision rounded to float32, overlaps in
-float32, equal scores in the order of their boxes. Quantised inputs are made real number by number as they are read.
-What the reference leaves unwritten is zeros; where it stops because a box is empty, nothing is detected.
+Invariant: source positions and weights are tables, computed here by the reference's own arithmetic (float32 for nearest
+and for bilinear of uint8 and float32, 10 fraction bits for bilinear of int8, and of uint8 where these give the same
+results). Detection computes real numbers in the reference's order of operations: corners in double precision rounded to
+float32, overlaps in float32, equal scores in the order of their boxes. Quantised inputs are made real number by number
+as they are read. What the reference leaves unwritten is zeros; where it stops because a box is empty, nothing is
+detected.
 """
 
 from __future__ import annotations

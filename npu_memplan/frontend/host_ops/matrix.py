@@ -171,12 +171,14 @@ class Products:
 
     @property
     def has_kernel(self) -> bool:
-        """Whether there is C for it: of int8, with sums of int32."""
+        """Whether a C kernel computes it: int8, with int32 sums."""
         eight = self.data.dtype == self.weights.dtype == self.output.dtype == "int8" and self.kind == "int32"
         return eight and not self.weights.zero_point and self.scales.are_small
 
     def name_kernel(self, names: str, target: Buffer, sizes: Sequence[int], activation: int) -> None:
-        """Let C do it: its buffers, `sizes`, zero points and limits, and the first scale."""
+        """Name the C kernel that computes it, with its buffers, `sizes`, zero points and limits, and the
+        first scale.
+        """
         buffers = (
             self.source,
             self.matrix,

@@ -1,7 +1,7 @@
 """Operators that only move or choose elements: PAD, RESHAPE, CONCATENATION, TRANSPOSE, SELECT, GATHER_ND, TILE, ...
 
 Invariant: no arithmetic on elements, so every element type of TFLite is taken; where the operator could rescale
-(CONCATENATION), different scales are refused as the reference does. READ_VARIABLE and ASSIGN_VARIABLE copy between a
+(CONCATENATION), different scales are refused as by the reference. READ_VARIABLE and ASSIGN_VARIABLE copy between a
 state and a tensor, byte for byte and in their order, whatever the shapes. Every element is copied as it is, from one
 place of the input. An index outside of its axis, which the reference stops at, reads the nearest place: no other
 memory. What depends on shapes alone is a table that is computed here.
@@ -216,7 +216,7 @@ def lower_concatenation(work: Lowering) -> None:
 
 
 def _rescale_table(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
-    """The output of each stored value of a part; None where that is itself.
+    """A table of the output for each stored value of a part; None where every value stays itself.
 
     LiteRT rescales uint8; no reference does it with int8.
     """
@@ -514,7 +514,7 @@ def look_up(work: Lowering) -> None:
 
 
 def row_lookup(work: Lowering) -> Callable[[list[Expr]], Expr]:
-    """The element of input 1 that an element of the output is."""
+    """A function from the place of an output element to its element of input 1."""
     indices, data, output = work.tensor(0), work.tensor(1), work.output()
     _require_indices(indices)
     fits = len(indices.shape) == 1 and output.shape == (*indices.shape, *data.shape[1:])

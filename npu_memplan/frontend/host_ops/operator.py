@@ -1,11 +1,11 @@
-"""What a lowering takes and gives, and the table of lowerings.
+"""The interface of host lowerings, and the table of them.
 
 Invariant: an operator is either lowered to a PrimFunc that equals TFLite Micro's reference kernel bit for bit, or
 refused with a reason; there is no third way. `unsupported_reason` runs the very lowering, so the two can never
-disagree. What is refused really would access a byte outside: an access under no condition, at indices made of loop
-variables alone, is worked out for the first and last turns of its loops. What depends on conditions or data is not
-judged here, but by its native lowering. A text is whole in itself or follows those it needs; what it defines for the
-preprocessor it takes back.
+disagree. An operator is refused for an access outside of a tensor only where that access happens: an unconditional
+access, at indices made of loop variables alone, is evaluated for the first and last iterations of its loops. Accesses
+that depend on conditions or data are checked by each operator's own lowering. A C text is complete, or follows those
+that it needs; it undefines the macros that it defines.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _accesses(statement: Any, loops: _Loops) -> Iterator[tuple[Any, Sequence[Any
 
 
 def _outside(indices: Sequence[Any], shape: Sequence[int], loops: _Loops) -> int | None:
-    """The element that the first or last turns of the loops access outside of the buffer."""
+    """The element that the first or last iterations of the loops access outside of the buffer."""
     used = [variable for variable in loops if any(_names(index, variable) for index in indices)]
     size = math.prod(shape)
     corners = itertools.product(*((0, loops[variable]) for variable in used))
@@ -158,7 +158,7 @@ def require_supported(condition: object, message: str) -> None:
 
 
 class Lowering:
-    """One operator on its way to a PrimFunc: its tensors, and the function being built."""
+    """One operator while it is lowered: its tensors, and the PrimFunc being built."""
 
     def __init__(self, network: Network, operator: CpuOperator) -> None:
         self.network, self.operator = network, operator
@@ -280,7 +280,9 @@ class Lowering:
         return target
 
     def c_function(self, symbol: str, sources: Sequence[str], arguments: Sequence[Any]) -> None:
-        """Let the C function `symbol`, which `sources` define, do it; of parameters it changes outputs and states."""
+        """Lower the operator to a call of the C function `symbol`, which `sources` define; of its parameters it changes
+        outputs and states.
+        """
         self.function.call(symbol, arguments)
         given = [buffer for index, buffer in self._inputs.items() if index not in self._states]
         read = {id(buffer) for buffer in (*given, *(buffer for buffer, _ in self._constants))}
@@ -289,20 +291,24 @@ class Lowering:
     def run_c(
         self, names: str, *arguments: Any, suffix: str = "", macros: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Let C of our own do it: the files `names`, the last of which has a function of its name (see `c_text`)."""
+        """Lower the operator to C of this package: the files `names`, the last of which has a function of its name (see
+        `c_text`).
+        """
         files = names.split()
         symbol = f"npu_memplan_{files[-1]}_{suffix}" if suffix else f"npu_memplan_{files[-1]}"
         self.c_function(symbol, [c_text(name, suffix, macros) for name in files], arguments)
 
     def kernel(self, names: str, *arguments: Buffer | float | None) -> None:
-        """Name C that does what is built here: the files `names`, the last of which has a function of its name."""
+        """Name a C kernel that computes the same as the TIR built here: the files `names`, the last of which has a
+        function of its name.
+        """
         files = names.split()
         given = ["" if a is None else a if isinstance(a, int | float) else str(a.name) for a in arguments]
         sources = [c_text(name) for name in files]
         self.attributes[KERNEL] = {"symbol": f"npu_memplan_{files[-1]}", "sources": sources, "arguments": given}
 
     def describe(self, kind: str, **numbers: int | Sequence[int] | Sequence[Sequence[int]]) -> None:
-        """Say what the NPU would have to do instead: a kind of composite of `ethosu.layers`, and its numbers."""
+        """Describe the operator for the NPU: a kind of composite of `ethosu.layers`, and its numbers."""
         self.attributes[LAYER] = {"kind": kind, **numbers}
 
     def finish(self) -> LoweredOperator:
@@ -331,7 +337,7 @@ class Lowering:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnState:
-    """A state that an operator keeps between inferences without the file's listing it; it starts with zeros or
+    """A state that an operator keeps between inferences and that the file does not list; it starts with zeros or
     `start`.
     """
 
@@ -363,9 +369,8 @@ def lowering(
     """Register a function for TFLite operators by schema name, or by custom code.
 
     `plain`: for operators none of whose tensors is of a type in `STORED`; another function may be there for the rest.
-    `both`: for these and for stored numbers, but for no mix of the two; `hybrid`: for that mix.
-    `keeps` says what such an operator keeps for itself, `shapes` of which shapes its outputs are, where files of such
-    operators leave that out.
+    `both`: for these and for stored numbers, but for no mix of the two; `hybrid`: for that mix. `keeps` lists the
+    states that such an operator keeps for itself; `shapes` gives the shapes of its outputs, where files leave them out.
     """
 
     def register(function: Lower) -> Lower:
@@ -470,7 +475,7 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
         raise UnsupportedOperatorError(f"its scales make numbers that do not fit: {describe_error(error)}") from None
     except NpuMemplanError:
         raise
-    except Exception as error:  # not even of a damaged file: lowerings `require_supported` what they rely on
+    except Exception as error:  # also for a damaged file: a lowering requires what it relies on (`require_supported`)
         raise_lack_of_memory(error)
         report_fault(f"operator {operator.index} {operator.name} on the host", error)
         raise UnsupportedOperatorError(f"a fault of npu_memplan: {describe_error(error)}; please report it") from error

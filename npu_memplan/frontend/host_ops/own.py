@@ -1,8 +1,8 @@
 """A user's own operators: C functions that the plan has room for, and functions that are linked from elsewhere.
 
 Invariant: such a function gets pointers to its inputs, then to its outputs, then to its scratch and to what it keeps
-(where it requested them), then the numbers it requested; it changes nothing but outputs, scratch and state. All of
-these are buffers of the plan.
+(where the description asks for them), then the numbers of the description; it changes nothing but outputs, scratch and
+state. All of these are buffers of the plan.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def host_operator(
     """Let the C function `function`, which the file `source` defines, run the operator `name` on the host.
 
     `name` is the custom code in the TFLite file. `scratch_bytes` and `state_bytes` are what it needs while it runs and
-    from one inference to the next (zeros at first), `numbers` what it gets after the pointers (int as int32_t, float
-    as double): values, or functions of an `OperatorCall`. What is returned decorates a NumPy reference, if there is
-    one: a function of the inputs as arrays and of the options by name, which returns the outputs.
+    from one inference to the next (zeros at first), `numbers` what it gets after the pointers (int as int32_t, float as
+    double): values, or functions of an `OperatorCall`. Returns a decorator for an optional NumPy reference: a function
+    of the inputs as arrays and of the options by name, which returns the outputs. Raises `OwnOperatorError` where
+    `source` cannot be read or does not define `function`.
     """
     path = Path(source)
     try:

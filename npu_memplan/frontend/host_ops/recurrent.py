@@ -295,7 +295,9 @@ def _made_as(work: Lowering, hidden: Tensor, litert: bool) -> tuple[float, int]:
 
 
 def _gate_function(work: Lowering, litert: bool) -> Callable[[Expr, bool, int], Expr]:
-    """(x, is it tanh and no sigmoid, integer bits of x) -> the function of x with 15 fraction bits, or of a float32."""
+    """A function of (x, whether it is tanh and not sigmoid, integer bits of x): the gate's value with 15 fraction bits,
+    or float32.
+    """
     function = work.function
     if work.plain:
         return lambda x, is_tanh, _: library("tanhf", x) if is_tanh else logistic(function, x)
@@ -316,7 +318,7 @@ def _gate_function(work: Lowering, litert: bool) -> Callable[[Expr, bool, int], 
 
 
 def _next(work: Lowering, old: Expr, new: Expr, clip: float, litert: bool) -> Expr:
-    """The sum of what a cell keeps and of what comes in, limited by `clip`, if that is above 0."""
+    """The next cell state: the sum of the `old` part and the `new` one, limited by `clip` where that is above 0."""
     function, cell = work.function, work.tensor(CELL)
     if work.plain:
         old, new = function.bind(old, "old", "float32"), function.bind(new, "new", "float32")

@@ -1,6 +1,6 @@
 """Many elements to one: windows (AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D) and axes (MEAN, SUM, ARG_MAX, CUMSUM, ...).
 
-Invariant: elements are met in the order in which they are in memory. Sums of stored numbers are exact int32; the
+Invariant: elements are read in the order in which they are in memory. Sums of stored numbers are exact int32; the
 division by the number of elements is part of the one multiplier that also rescales. What ADD_N and CUMSUM add is
 brought to twice the scale with 20 more bits, and rescaled once. The average is over the positions inside the image,
 read row by row; of stored numbers it is rounded to nearest with halves away from zero, and input and output have the

@@ -96,7 +96,7 @@ def filter_bank(work: Lowering) -> None:
 
 @lowering("SignalFilterBankSquareRoot")
 def square_root(work: Lowering) -> None:
-    """Square roots, shifted down by what scaled the signal up."""
+    """Square roots, shifted right by the bits that scaled the signal up."""
     data = work.tensor(0)
     _require_tensor(data, "uint64", 1)
     _require_tensor(work.tensor(1), "int32", elements=1)
@@ -162,7 +162,7 @@ def _rows(data: Tensor) -> int:
 
 
 def _frame_sizes(work: Lowering) -> tuple[int, int, int]:
-    """Frame, step and room for what waits, in samples."""
+    """Frame, step and queue, in samples."""
     size, step = (int(v) for v in work.custom_options("frame_size", "frame_step"))
     return size, step, -(-size // step) * step
 
@@ -241,7 +241,7 @@ def _sum_states(work: Lowering) -> list[OwnState]:
 
 @lowering("SignalOverlapAdd", keeps=_sum_states)
 def overlap_add(work: Lowering) -> None:
-    """Frames that overlap to the stream that they are of."""
+    """Overlapping frames to the stream that they are cut from."""
     step = int(work.custom_options("frame_step")[0])
     data, output = ends(work, tuple(_SUMS), scaled=False)
     rows, frames, size = math.prod(data.shape[:-2]), data.shape[-2], data.shape[-1]
@@ -260,7 +260,7 @@ def _slots(work: Lowering) -> list[OwnState]:
 
 @lowering("CIRCULAR_BUFFER", keeps=_slots)
 def circular_buffer(work: Lowering) -> None:
-    """Slots of which the oldest goes when a new one comes."""
+    """A queue of slots: a new one replaces the oldest."""
     cycles = _cycles(work)
     data, output = ends(work, ("int8",), scaled=False)
     runs = f"it runs what follows it every {cycles} inferences"

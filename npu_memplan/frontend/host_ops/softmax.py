@@ -3,8 +3,8 @@
 Invariant: of 8 bits the sum over a row of exp(x - largest x) is made once, in fixed point: exponentials have 31
 fraction bits and their sum `31 - SUM_INTEGER_BITS`; differences so far below the largest element that fixed point
 cannot hold them count nothing. The logarithm of a row is a power of two, and a quotient of polynomials around the
-fourth root of 1/2; its inverse square root takes the reference's five Newton steps, and a row of zeros stays zeros. Of
-float32 a row is read from its first to its last element in each pass, as the reference does.
+fourth root of 1/2; the inverse square root of L2_NORMALIZATION takes the reference's five Newton steps, and a row of
+zeros stays zeros. Of float32 a row is read from its first to its last element in each pass, as the reference does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A small typed builder of TIR statements, and TFLite's fixed-point arithmetic in it.
 
-Invariant: what it builds is plain: serial loops from zero, stores, loads, binds and ifs over whole buffers, in int32
+Invariant: all that it builds is serial loops from zero, stores, loads, binds and ifs over whole buffers, in int32
 unless stated otherwise. Scratch is allocated before everything, in global memory, so that it is planned with the rest
-of the program; `LocalScalar` is a scalar that stays in registers and is never planned. The same results as
-`fixed_point`, for every int32 input that the reference kernels can meet; products are formed in int64, everything else
-in int32.
+of the program; `LocalScalar` is a scalar that stays in registers and is never planned. The fixed-point functions give
+the results of `fixed_point` for every int32 input that the reference kernels can get; products are formed in int64,
+everything else in int32.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A TFLite network as the attributes of `main` tell it, what it needs, and what can run each of its operators.
+"""A TFLite network as attributes of `main`, what it needs, and what can run each of its operators.
 
 Invariant: operators are those of the source model, in its order, whatever a compiler has made of them. An error names
 every operator concerned, its tensors and why neither side can run it. Nothing but explanations depends on Vela's
 wording; where what it printed is not understood, there is no reason. Whether the host can is decided by the very code
 that would lower the operator. Whether the NPU can depends on shapes, too, which only compiling shows: what is stated
-here is that its compilers support the operator in this type. A network without custom operators stays as it is, and
-TVM is not imported for it. Vela's compiled core drops omitted optional inputs (-1) of the operators it leaves to the
-CPU, and with them the positions that give the others their meaning: only operators whose present inputs are all
-accounted for are changed.
+here is that its compilers support the operator in this type. A network without custom operators stays as it is, and TVM
+is not imported for it. Vela's compiled core drops omitted optional inputs (-1) of the operators it leaves to the CPU,
+and with them the positions that give the others their meaning: only operators whose present inputs are all accounted
+for are changed.
 """
 
 from __future__ import annotations
@@ -123,8 +123,9 @@ def _group_text(members: Sequence[_Refused]) -> str:
 
 
 def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, str]:
-    """The number of an operator, and its tensors, in `file`: the operator of its kind that makes tensors of its names;
-    what is not in the file has no number."""
+    """The number of an operator, and its tensors, in `file`: those of the operator of its kind whose outputs have the
+    same names; an operator that is not in the file has no number.
+    """
     numbers = {tensor.name: tensor.index for tensor in reversed(read_network(file, network.name).tensors)}
     made = [network.tensors[i].name for i in operator.outputs]
     number = next(
@@ -304,7 +305,7 @@ _MOVING = HOST_MOVES | {"FILL", "RANGE", "TILE"}  # what becomes of stored value
 
 
 def _of_constants(network: Network, operator: CpuOperator) -> bool:
-    """Whether nothing that an operator reads is computed; what `models.folding` computes before is not asked."""
+    """Whether an operator reads constants alone; those that `models.folding` folds are gone before."""
     read = [network.tensors[i] for i in operator.inputs if i >= 0]
     return bool(read) and all(tensor.data is not None and not tensor.is_variable for tensor in read)
 
@@ -390,12 +391,12 @@ def _readers_of_part(network: Network, part: int) -> set[str]:
 
 
 def _images_of(part: tuple[int, ...], whole: tuple[int, ...]) -> int:
-    """Images of a part; none of one that has each of its images whole."""
+    """The number of images of a part; 0 for a part that has each of its images whole."""
     return part[0] if len(part) == 4 and part[1:] != whole[1:] else 0
 
 
 def _beyond(network: Network, operator: CpuOperator) -> str:
-    """The reference's own arithmetic is undefined."""
+    """Why the reference's own arithmetic is undefined; "" where it is not."""
     if operator.name == "DIV":
         return _shifts_too_far(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
     if operator.name in _OUTPUT_AXES:
@@ -456,7 +457,7 @@ def _shifts_too_far(a: Tensor, b: Tensor, made: Tensor) -> str:
 
 
 def _rescaled_reason(network: Network, operator: CpuOperator) -> str:
-    """An NPU's compiler makes other numbers than the reference, which takes no notice of scales."""
+    """Why an NPU's compiler makes other numbers than the reference, which ignores scales; "" where it does not."""
     if operator.name not in KEEP_STORED or not operator.outputs:
         return ""
     made = network.tensors[operator.outputs[0]]
@@ -669,7 +670,7 @@ class Need:
 
     @property
     def runs_on(self) -> str:
-        """Who runs it, at best."""
+        """What runs it, at best."""
         if self.lifted.exactness is not Exactness.UNPROVEN or self.lowered.exactness is not Exactness.UNPROVEN:
             return "NPU" if self.refused else "NPU or host"
         return "nothing" if self.refused else "host"

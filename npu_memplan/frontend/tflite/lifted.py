@@ -155,7 +155,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
 
 
 def _bools_across(network: Network) -> list[int]:
-    """Tensors of bool that the NPU leaves to the host or the host to the NPU: they are no bools of C."""
+    """Tensors of bool that the NPU writes and the host reads, or the other way round: on the NPU true is -1."""
     made = {i for call in network.npu_calls for i in call.outputs}
     read = {i for call in network.npu_calls for i in call.inputs}
     found = {i for operator in network.cpu_operators for i in operator.inputs if i in made}

@@ -127,7 +127,9 @@ def build_module(
 
 
 def _host_reasons(network: Network, host_ops: Sequence[str], floats: Mapping[int, str]) -> dict[int, str]:
-    """Operators on the host by their kind, their types, or because native lowering may not give their results."""
+    """Operators that stay on the host, and why: their kind, their types, or because native lowering may not give their
+    results.
+    """
     names = forced_operators(network, host_ops)
     forced = {**floats, **{o.index: BY_USER for o in network.cpu_operators if o.name in names}}
     for operator in network.cpu_operators:
@@ -247,7 +249,7 @@ class _Graph(tflite.SubGraph):  # type: ignore[misc]
 
 
 class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc]
-    """TVM's converter for one subgraph, which takes what exists so far from `made`, by tensor index.
+    """TVM's converter for one subgraph, which takes the values made so far from `made`, by tensor index.
 
     TVM 0.27 looks tensors up by name, so two of one name become one. Unnecessary when
     `test_tensors_go_by_their_index_not_by_their_name` passes without `has_expr` and `get_expr`.
@@ -578,7 +580,11 @@ class _OperatorImporter:
 
 @dataclass(slots=True)
 class OperatorNames:
-    """Called with a layer's output and the operators of its inputs (-1: none); answers with an index, or -1."""
+    """The operator of the source model that a layer belongs to: a callable of the layer's output and its inputs'
+    operators.
+
+    Operators are indices; -1: none.
+    """
 
     network: Network
     named: Mapping[str, int]  # Relax variable -> operator

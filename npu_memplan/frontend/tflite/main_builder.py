@@ -1,4 +1,4 @@
-"""`main` of a TFLite network while it grows, one operator after another; every TFLite import builds it here.
+"""Build `main` of a TFLite network, one operator after another; every TFLite import builds it here.
 
 Invariant: `values` holds the Relax value of every tensor made so far, by tensor index, in the shape and type that the
 file declares (scalars are [1]). Variable tensors are parameters after the inputs; the caller of a function with one
@@ -79,7 +79,7 @@ def _is_other_name(value: Any) -> bool:
 
 @contextlib.contextmanager
 def _left_closed(builder: Any) -> Iterator[None]:
-    """Inside, an error leaves no block open, of which TVM would warn on stderr."""
+    """Close the blocks that an error leaves open; TVM would warn of them on stderr."""
     try:
         yield
     except BaseException:
@@ -200,7 +200,7 @@ class MainBuilder:
             self.bind(index, relax.TupleGetItem(result, position))
 
     def one_value_a_state(self) -> None:
-        """Vela lists every version of a state as a tensor of its own at the same place; they are one."""
+        """Give all versions of a state one value: Vela lists each as a tensor of its own at the same place."""
         tensors = self.network.tensors
         homes = {tensors[i].arena_offset: i for i in self.network.states if tensors[i].arena_offset >= 0}
         for tensor in tensors:

@@ -1,4 +1,4 @@
-"""TOSA files to IRModules, through Vela.
+"""TOSA files to IRModules, by Vela or by native lowering.
 
 Invariant: a TOSA graph is one NPU call; nothing of it runs on the host.
 """

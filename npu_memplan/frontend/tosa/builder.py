@@ -2,7 +2,7 @@
 
 Invariant: a tensor in another shape here has the same elements in the same order. A tensor that operators read with
 several zero points is one view for each; what is built passed every limit of the NPU. Nothing is assumed: what is no
-constant, or has a form that no layer takes, is a `RejectedError`. A scale is handed out only where its results are
+constant, or has a form that no layer takes, is a `RejectedError`. A scale is returned only where its results are
 TOSA's: by the same formula, or because all pairs of 8-bit operands were tried.
 """
 
@@ -80,7 +80,9 @@ Clamp = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class GraphBuilder:
-    """`zero_points` are of tensors by index; tensors that are moved into each other have the same."""
+    """Build a layer graph from a TOSA graph. `zero_points`: zero point by tensor; tensors that are moved into each
+    other have the same.
+    """
 
     graph: TosaGraph
     target: Architecture
@@ -459,7 +461,7 @@ def times(scale: Scale, factor: int) -> Scale:
 
 
 def window_padding(values: tuple[int, ...]) -> Padding:
-    """TOSA's order is top, bottom, left, right."""
+    """The padding of a window, from TOSA's order: top, bottom, left, right."""
     top, bottom, left, right = values
     return Padding(top, left, bottom, right)
 

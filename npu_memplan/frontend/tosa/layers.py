@@ -2,9 +2,9 @@
 
 Invariant: 32-bit values exist inside of a layer only; a graph with an operator of which no layer computes the same is
 refused as a whole, with the operator's name and the reason. Every tensor that the file has keeps its values; tensors
-are added, none is taken away. What is computed of constants is the specification's; where it leaves that open, or an
-operator is not known here, nothing is. `check_shape` passes where the file's shape is that, so that no layer reads or
-writes beyond a tensor.
+are added, none is taken away. Operators of constants are folded by the specification; where it leaves the result open,
+or an operator is not known here, they are not. `check_shape` compares the shapes in the file with those of the
+specification, so that no layer reads or writes beyond a tensor.
 """
 
 from __future__ import annotations
