@@ -1,14 +1,14 @@
 """Planners: a problem in, a plan out, verified whatever made it.
 
-Invariant: `plan()` returns only plans that `npu_memplan.verify` accepts, says `OPTIMAL`
-only when every pool's height equals a proven bound and nothing was spilled without
-need, and never returns worse than `incumbent`. A time limit bounds every planner. Imports no TVM; the compiled searches
-are loaded, and numpy imported (for many buffers), only once a cheap planner has not met the bound.
+Invariant: `plan()` returns only plans that `npu_memplan.verify` accepts, says `OPTIMAL` only when every pool's height
+equals a proven bound and nothing was spilled without need, and never returns worse than `incumbent`. A time limit
+bounds every planner. Imports no TVM; the compiled searches are loaded, and numpy imported (for many buffers), only once
+a cheap planner has not met the bound.
 
-One folder a family, explained in its `__init__`: `first_fit` (every order of it), `exact` (one pool,
-plain conflicts), `general` (anything), `scale` (very many), `spill` (several pools); `auto` chooses among them.
-At the top is what all share: the `registry` and what a planner is given, the
-problem restated (`model`), heights that no plan can go below (`bounds`, `live_bytes`), errors (`errors`, `explain`).
+One folder a family, explained in its `__init__`: `first_fit` (every order of it), `exact` (one pool, plain conflicts),
+`general` (anything), `scale` (very many), `spill` (several pools); `auto` chooses among them. At the top is what all
+share: the `registry`, the context of a planner and the message of a problem that does not fit, the problem restated,
+with its errors (`model`), and heights that no plan can go below (`bounds`).
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def plan(
 ) -> Plan:
     """Place every buffer of `problem`.
 
-    `planner` is a registered name (`planner_names()`). The search ends at a proven optimum, after
-    `time_limit_s` seconds (less where `clock.limit_searches` leaves less) or `node_budget` units of work;
-    with neither, after a default number of units, so the plan then depends on the problem and `seed`
-    only. `incumbent` is a valid plan that the answer is never worse than.
+    `planner` is a registered name (`planner_names()`). The search ends at a proven optimum, after `time_limit_s`
+    seconds (fewer inside `clock.limit_searches`) or `node_budget` units of work; with neither, after a default number
+    of units, so the plan then depends on the problem and `seed` only. `incumbent` is a valid plan that the answer is
+    never worse than.
 
-    Raises `ProblemError` (the problem contradicts itself), `PlanningError` (nothing fits the
-    pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (the incumbent
-    violates a constraint), `InternalError` (what the planner answered does).
+    Raises `ProblemError` (the problem contradicts itself), `PlanningError` (nothing fits the pools), `PlannerUseError`
+    (unknown planner, unusable budget), `VerificationError` (the incumbent violates a constraint), `InternalError` (the
+    planner's own plan does).
     """
     function = find(planner)  # an unknown name is an error before any work
     if time_limit_s is not None and not (math.isfinite(time_limit_s) and time_limit_s >= 0):
@@ -98,11 +98,11 @@ def plan(
     nodes = DEFAULT_NODES if time_limit_s is None and node_budget is None else node_budget
     deadline = None
     if time_limit_s is not None:
-        # to verify a plan takes about three times as long as to restate the problem
+        # verifying a plan takes about three times as long as restating the problem
         restating_s = clock_s() - started
         left_s = left_of(time_limit_s)
         deadline = started + left_s - min(3 * restating_s, left_s / 2)
-        model.deadline = deadline - restating_s  # and what is interrupted then takes about as long to do quickly
+        model.deadline = deadline - restating_s  # and the quick layout after an interruption takes about as long
     context = Context(model, seed, nodes, deadline, started=started)
     context.incumbent = incumbent
     name = planner

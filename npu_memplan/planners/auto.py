@@ -155,7 +155,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
 
 
 def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) -> Layout | None:
-    """The same where sections can not say everything."""
+    """`into_capacity` for items that sections do not describe completely."""
     model = context.model
     capacity = model.capacity[0]
     assert capacity is not None, "requested by the caller"
@@ -222,7 +222,7 @@ def _in_pools(context: Context, first: Layout | int) -> Layout | None:
 
 
 @register("auto")
-@register("optimal")  # this name says what is wanted; the plan's status says what was reached
+@register("optimal")  # a name for the aim; the plan's status says what was reached
 def plan_auto(problem: Problem, context: Context, enough: bool = False) -> tuple[Placement, ...]:
     """First fit over several orders, then exact search until the bound or the budget is met, or there is `enough`."""
     layout = _auto(context, enough)

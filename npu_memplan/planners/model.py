@@ -21,7 +21,7 @@ from ..problem.spans import merge_spans
 
 
 class PlannerUseError(NpuMemplanError):
-    """A planner is requested by an unknown name, or with an unusable budget."""
+    """A planner was requested by an unknown name, or with an unusable budget."""
 
 
 class OutOfTime(Exception):

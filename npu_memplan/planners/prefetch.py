@@ -40,7 +40,7 @@ def solve(problem: Problem, planner: str, time_limit_s: float | None, seed: int,
 
 
 def with_room(problem: Problem) -> Problem:
-    """`problem` with room for every copy to run ahead."""
+    """`problem` with every copy's buffer alive one point sooner, so that the copy can run ahead."""
     return _earlier(problem, _copies(problem))
 
 
@@ -84,7 +84,7 @@ def _fix_pools(problem: Problem, plan: Plan) -> Problem:
 
 
 def _affordable(held: Problem, copies: Collection[str]) -> set[str]:
-    """The copies of `copies` that no point is too full for."""
+    """Those of `copies` for which there is room at every point."""
     left = set(copies)
     for _ in range(ROUNDS):
         model = Model(_earlier(held, left))

@@ -188,7 +188,7 @@ class _Search:
         return found
 
     def _best(self, value: int, reader: int) -> _Move | None:
-        """The best way to make `value` again before `reader`, if that saves anything."""
+        """The best way to make `value` again before `reader`; None where that saves nothing."""
         moves = []
         self.looks += 1
         seen: set[tuple[int, ...]] = set()
@@ -275,7 +275,7 @@ class _Search:
         self._measure()
 
     def _shorten(self) -> None:
-        """Takes out what runs again for nothing."""
+        """Remove repeated tasks that save nothing."""
         again = [run for run in self.runs if run >= len(self.graph.tasks)]
         for run in sorted(again, key=lambda run: (-self.graph.tasks[self.task_of[run]].cost, run)):
             fewer = [other for other in self.runs if other != run]

@@ -1,8 +1,8 @@
-"""The table of planners, what one gets to work with, and the message of a problem that does not fit.
+"""The table of planners, the context that a planner gets, and the message of a problem that does not fit.
 
 Invariant: a planner is a function from `(problem, context)` to placements; what it returns is verified before anybody
-sees it, so a wrong planner can not do harm. The message only describes. The part of a problem that is to blame is
-infeasible whenever the whole is, and nothing more can be left out of it (as far as `infeasible` can tell).
+sees it, so a wrong planner can not do harm. The message only describes. The subset of buffers that it names is
+infeasible by itself, and no member can be left out (as far as `infeasible` can tell).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _need(context: Context, item: int, place: Place) -> tuple[int, NeededHeight]
             most = max(excess, key=lambda p: (excess[p], -p))
             if excess[most] > 0:
                 return most, NeededHeight(heights[most], source)
-    # hurried: something quick would have fitted, had there been time to look
+    # out of time: another plan might have fitted
     return bounded[0], NeededHeight((model.capacity[bounded[0]] or 0) + 1, "or less: no plan was found in time")
 
 

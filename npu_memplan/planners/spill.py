@@ -135,7 +135,7 @@ class Assigner:
     def _pack_general(
         self, limited: Context, sized: list[Item], pool: int, capacity: int
     ) -> tuple[list[int] | None, bool]:
-        """The same where sections can not say everything."""
+        """`_search` for items that sections do not describe completely."""
         search = general.search_within(limited, sized, pool, 0, capacity)
         if search is None:
             return None, False

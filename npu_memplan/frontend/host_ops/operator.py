@@ -4,7 +4,7 @@ Invariant: an operator is either lowered to a PrimFunc that equals TFLite Micro'
 refused with a reason; there is no third way. `unsupported_reason` runs the very lowering, so the two can never
 disagree. An operator is refused for an access outside of a tensor only where that access happens: an unconditional
 access, at indices made of loop variables alone, is evaluated for the first and last iterations of its loops. Accesses
-that depend on conditions or data are checked by each operator's own lowering. A C text is complete, or follows those
+that depend on conditions or data are checked by the lowering of each operator. A C text is complete, or follows those
 that it needs; it undefines the macros that it defines.
 """
 
