@@ -1,9 +1,9 @@
 """Candidates of the search: programs with copies of their constants that are in no module yet.
 
-Invariant: `rank` is that of the program that `build` makes, whose copies lie where they were weighed. Optimistic cycles
-assume that each buffer may lie anywhere below the limit; a candidate is compared only when it is allocated: maps and
-copies together, or copies around maps that keep their offsets. What is not replaced in a program stays as it is, the
-attributes of replaced functions included. All limits of the search are units of work, never seconds.
+Invariant: `rank` is that of the program that `build` makes, whose copies lie where they were estimated. Optimistic
+cycles assume that each buffer may lie anywhere below the limit; a candidate is compared only when it is allocated: maps
+and copies together, or copies around maps that keep their offsets. What is not replaced in a program stays as it is,
+the attributes of replaced functions included. All limits of the search are units of work, never seconds.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from ..verify import VerificationError
 from ..vocabulary import is_npu
 from .ranking import PlacedCall, Rank, Ranking, npu_calls
 
-# Tried by hand on the benchmark networks, whose winners lie at all of them; nothing says that they are the best.
+# Chosen by hand: on the benchmark networks each of them gives the best program of some. Others may be better.
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """`work` is in the units of `prefetch.search.WORK`."""
+    """The limits of a search; `work` is in the units of `prefetch.search.WORK`."""
 
     rounds: tuple[tuple[int, int], ...]  # so many of the best candidates are searched on, to so much work each
     allocation_work: int  # of copies that get addresses
@@ -84,7 +84,7 @@ BUDGETS = {
     ),
 }  # fmt: skip
 
-# By which a search goes on whose program is slower than Vela's stream: with stripes that leave their constants in place
+# For a second search where the program is slower than Vela's stream: with stripes that leave their constants in place
 _MORE_STRIPES = replace(
     BUDGETS["normal"],
     shares=_SHARES,
@@ -101,7 +101,7 @@ def further_budget(budget: SearchBudget) -> SearchBudget | None:
     return later.get(budget)
 
 
-Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in main, and what cuts them
+Cutters = Mapping[str, tuple[Any, Slicer]]  # NPU function -> its constants in main, and its slicer
 
 
 def npu_programs(extracted: Extracted) -> dict[Any, NpuProgram]:
@@ -116,8 +116,8 @@ def called_once(extracted: Extracted) -> list[PlacedCall]:
 
 
 def slicers(extracted: Extracted, slices: dict[bytes, Slices]) -> Cutters:
-    """The slicers of NPU functions with one buffer of constants. `slices`: those that were made of them, for all
-    readers.
+    """The slicers of NPU functions with one buffer of constants. `slices`: the slices made so far, by constants; all
+    slicers of the same constants share them.
     """
     found = {}
     for call in called_once(extracted):
@@ -136,7 +136,7 @@ def rebuild_problem(
 ) -> Extracted:
     """`extracted` with other programs for some NPU functions, and other bytes for some constants of main.
 
-    `added`: of functions that have one parameter more, behind their constants, the bytes of that argument.
+    `added`: for functions that get one parameter more, behind their constants: the bytes of that argument.
     """
     module = extracted.loaded.module
     functions = dict(module.functions.items())
@@ -199,7 +199,7 @@ def _replacing(constants: Sequence[tuple[Any, bytes]]) -> Callable[[Any], Any]:
 
 
 def with_attributes_of(function: Any, made: Any) -> Any:
-    """`made`, with the attributes of `function` that it has not."""
+    """`made`, with those attributes of `function` that it lacks."""
     kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
     return made.with_attr(kept) if kept else made
 
@@ -247,12 +247,12 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
 
 
 def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
-    """The cycles of a program under each model of what no count decides."""
+    """The cycles of a program under each timing model (`ethosu.time.assumptions`)."""
     return candidate.cycles or _by_model(candidate.plain, candidate.moved, candidate.fast, ranking)
 
 
 def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> tuple[int, ...]:
-    """All at once: to make the stream takes longer than its time under three models."""
+    """The cycles under all models, since making the stream takes longer than timing it under three."""
     streams, host = _streams(plain, moved, fast, ranking), ranking.host_cycles(plain.extracted.loaded)
     found = by_model(streams, ranking.memory_map, resource_uses=lambda npu: ranking.demand_cache(npu).resource_uses)
     return tuple(cycles + host for cycles in found.values())
@@ -261,7 +261,7 @@ def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rankin
 def _streams(
     plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking
 ) -> Iterator[tuple[Sequence[Command], Architecture]]:
-    """The streams of all calls; those of `plain` are not made where no call is without a change."""
+    """The streams of all calls; those of `plain` are made only where some call is unchanged."""
     problem, plan = plain.extracted.problem, plain.plan
     changed = {m.call.first: m for m in moved}
     for index, call in enumerate(npu_calls(plain.extracted.program)):
@@ -356,8 +356,8 @@ class PrefetchCandidate:
 
     @property
     def possible_gain(self) -> float:
-        """About the part of its cycles that the same operations in parts may spare: what room for all copies spares,
-        and what the largest operation takes, during which copies for others may be made.
+        """About the share of its cycles that stripes may save: what room for all copies saves, and the cycles of the
+        largest operation, during which copies for others may be made.
         """
         room = sum(search.best.cycles for search in self._start_searches(FreeCapacity, self._limit + _ENDLESS))
         room += self.host_cycles
@@ -374,8 +374,8 @@ class PrefetchCandidate:
         return self._with_clocks(self._time_calls(assumptions), self._goals)
 
     def under_all(self, reference: Sequence[int]) -> PrefetchCandidate:
-        """The same, whose copies are searched for under all models at once, from those that were found on: for the
-        least part of `reference`, cycles under each model, where that is most. Programs are ranked as before.
+        """The same, with copies searched under all models at once, from those found so far on: for the lowest worst
+        ratio to `reference`, cycles under each model. Programs are ranked as before.
         """
         own = MODELS.index(self._rank.memory_map.assumptions)
         order = [own, *(index for index in range(len(MODELS)) if index != own)]
@@ -398,7 +398,7 @@ class PrefetchCandidate:
 
     @property
     def cost(self) -> float:
-        """The number that is searched for, before copies are allocated."""
+        """The cost that the search lowers, before copies are allocated."""
         return max((search.cost for search in self._searches), default=0)
 
     def replan_program(self, extracted: Extracted) -> PrefetchCandidate | None:
@@ -451,7 +451,9 @@ class PrefetchCandidate:
         ]
 
     def _copy_around_maps(self, plain: Planned, work: int) -> Iterator[ProgramCandidate]:
-        """Copies around maps that stay where they lie, from those on that were found where they need not."""
+        """Copies around maps that keep their offsets; the search begins with the copies found without that
+        condition.
+        """
         searches = self._start_searches(FreeRanges, self._limit, plain)
         for search, known in zip(searches, self._searches, strict=True):
             search.try_out(known.choice)

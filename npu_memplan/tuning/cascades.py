@@ -1,10 +1,10 @@
 """NPU functions in stripes, so that their buffers need fewer bytes, and native lowering in stripes for the tuning.
 
-Invariant: a function is changed only where a plan of its buffers, made by the ordinary planner, needs fewer bytes;
-of several such choices, when a pool has a size, the one with the fewest cycles that fits; else the one with the least
+Invariant: a function is changed only where a plan of its buffers, made by the ordinary planner, needs fewer bytes; of
+several such choices, when a pool has a size, the one with the fewest cycles that fits; else the one with the least
 bytes cubed times cycles, so that a per cent of bytes is worth three of cycles: stripes are for programs short of
-memory. Each form is made once, and keeps no more bytes alive than the fast pool has, or as few more as can be. To
-choose stripes of one program needs no TVM, which only those of a whole model import.
+memory. Each form is made once, and keeps no more bytes alive than the fast pool has, or as few more as can be. Choosing
+stripes of one program needs no TVM; only the functions for a whole model import it.
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ def _choices(
 
 
 def _limits(least: int, most: int) -> Iterator[int]:
-    """Bytes to look for groups at: a little below the least that groups alone can do, since a plan of all may."""
+    """Limits at which groups are chosen: from a little below the bound of groups alone, since a plan of the whole
+    program may need less.
+    """
     yield from (least * below // 100 for below in _BELOW)
     while least < most:
         yield least
@@ -238,7 +240,7 @@ def cycles_of(groups: CascadeSpace, chosen: Sequence[Group]) -> int:
 
 
 def _count_refused_pairs(group: Group, placed: dict[str, Placement], sizes: dict[str, int]) -> int:
-    """How many pairs share bytes in a plan at distances that `group` does not allow."""
+    """The number of pairs that share bytes in a plan at distances that `group` does not allow."""
     distances = [(o, placed[o.second].offset_bytes - placed[o.first].offset_bytes) for o in group.overlaps]
     return sum(-sizes[o.second] < d < sizes[o.first] and not o.permits(d) for o, d in distances)
 
@@ -284,7 +286,7 @@ class _Constants(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A form, its functions in stripes where they say so."""
+    """A form with groups chosen for its functions."""
 
     extracted: Extracted
     groups: Mapping[Any, CascadeSpace]
@@ -384,7 +386,7 @@ class _Form:
 
 
 class CascadeCache:
-    """Forms of one model in some memories, and what is known of their stripes, for pools of all sizes."""
+    """The forms of one model in some memories, and all results about their stripes, for pools of all sizes."""
 
     def __init__(self, memory_map: MemoryMap) -> None:
         self._memory_map = memory_map

@@ -1,13 +1,13 @@
 """The fastest programs of one model at limits of its last pool, the least memory for a time, and the default program.
 
 The default (neither a size, a board nor a time is named): the fewest cycles within the arena of Vela's Performance
-mode; then, among programs within `_SLACK` of those cycles, the fewest bytes. Where Vela's arena counts other things
+mode; then, among programs within `_SLACK` of those cycles, the fewest bytes. Where Vela's arena counts other buffers
 than a plan does (host operators have scratch, states lie outside), the limit is the bytes of the best plan of Vela's
 stream; where Vela refuses the model, those of native lowering's plan. A pool that has a size of its own
 (Dedicated_Sram's) may be used up to it, as long as all pools together take no more bytes than Vela's.
 
-Invariant: no larger limit has more cycles than a smaller one requested before. What is taken is a verified plan within
-the limit, or within the cycles requested by the estimate, and no pool keeps the limit as its own size.
+Invariant: no larger limit has more cycles than a smaller one tried before. The result is a verified plan within the
+limit, or with estimated cycles within the time that is asked for, and no pool keeps the limit as its own size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .weight_prefetch import is_ended
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The program that won at a limit; `size_bytes` of the pool are what it needs."""
+    """The best program at a limit; it needs `size_bytes` of the pool."""
 
     limit_bytes: int
     planned: Planned
@@ -54,8 +54,8 @@ class LimitSearch:
         self._won: list[Winner] = []
 
     def fastest_within(self, limit_bytes: int, enough: float = 0) -> Winner | None:
-        """The fastest in so many bytes, or one that takes at most `enough` cycles; None where nothing fits, or no
-        program can be made.
+        """The fastest program in `limit_bytes`, or one that takes at most `enough` cycles; None where nothing fits, or
+        no program can be made.
         """
         requested = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
@@ -241,7 +241,7 @@ def _velas_bytes(models: ModelCache, options: CompileOptions, free: Collection[s
 
 
 def _stream_cycles(models: ModelCache, options: CompileOptions, rank: Ranking) -> Sequence[int]:
-    """Vela's, where they can be compared; nothing where it refuses the model."""
+    """The cycles of Vela's stream under each model; empty where it refuses the model or they cannot be compared."""
     try:
         return rank.vela_cycles(models.lower(replace(options, npu_compiler="vela")))
     except RefusalError:

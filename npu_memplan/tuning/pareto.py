@@ -43,7 +43,7 @@ class ParetoPoint:
 
     @property
     def over_port(self) -> float | None:
-        """The part by which the NPU takes longer than its bound; None where there is none."""
+        """By how much the NPU takes longer than its bound, as a share of the bound; None where there is no bound."""
         return (self.cycles - self.host_cycles) / self.bound_cycles - 1 if self.bound_cycles else None
 
 

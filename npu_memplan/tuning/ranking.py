@@ -1,4 +1,4 @@
-"""What programs are compared by: where their buffers lie under a plan, their estimated cycles, then their bytes.
+"""The comparison of programs: where their buffers lie under a plan, their estimated cycles, then their bytes.
 
 Cycles are those of the NPU's clock, of the NPU and of the CPU's calls together.
 
@@ -134,13 +134,13 @@ class Ranking:
         return replace(self, memory_map=memory_map, _known={})
 
     def host_cycles(self, loaded: Loaded) -> int:
-        """The cycles of the CPU's calls, of the NPU's clock; calls that nobody can estimate count nothing."""
+        """The cycles of the CPU's calls, of the NPU's clock; calls without an estimate count 0."""
         clock = loaded.request.options.cpu_clock_hz or self.memory_map.clock_hz
         cycles, _ = _calls_work(loaded, self._host_work)
         return round(cycles * self.memory_map.clock_hz / clock)
 
     def untimed_calls(self, loaded: Loaded) -> int:
-        """Calls of the CPU that nobody can estimate."""
+        """The number of the CPU's calls without an estimate."""
         return _calls_work(loaded, self._host_work)[1]
 
     def npu_cycles(self, planned: Planned) -> int:
@@ -195,8 +195,10 @@ def endless_pools(options: CompileOptions) -> dict[str, int]:
 
 
 class ModelCache:
-    """`load` reads and lowers the model for some options, `extract` states its planning problem; here for pools of the
-    sizes `pools`, and once each. What searches in pools of several sizes have in common is kept as well.
+    """The results of reading, lowering and extracting one model, each computed once.
+
+    `load` reads and lowers the model for some options, `extract` states its planning problem, with pools of the sizes
+    `pools`. Results that searches in pools of several sizes share are kept as well.
     """
 
     def __init__(
@@ -235,7 +237,7 @@ class ModelCache:
         return resize_pools(self._extracted[key], wanted)
 
     def ranking(self, memory_map: MemoryMap) -> Ranking:
-        """A ranking that knows what kernels of programs before need."""
+        """A ranking that keeps the resource uses of kernels of earlier programs."""
         return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict))
 
     def keep(self, key: object, make: Callable[[], T]) -> T:
@@ -247,7 +249,7 @@ class ModelCache:
 
 
 def _reading(wanted: CompileOptions) -> object:
-    """The facts that another reading or lowering follows from."""
+    """A key of the options on which reading and lowering depend."""
     return wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
 
 

@@ -1,6 +1,6 @@
 """Constants that lie in the fast pool for good, put there once before the first run, chosen by cycles saved per byte.
 
-Invariant: the pool stays within its size, or within the bytes requested above what the program without this
+Invariant: the pool stays within its size, or within the bytes that `--resident` adds to what the program without this
 needs; the program taken is verified, and never slower by the estimate than the one without resident constants.
 """
 

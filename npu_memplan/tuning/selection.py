@@ -1,9 +1,10 @@
-"""Selects among both backends' programs, native lowering also in stripes: those that fit, then fewest cycles, then
+"""Select a program of both backends, native lowering also in stripes: those that fit, then fewest cycles, then fewest
 bytes.
 
 Invariant: every candidate is a program like any other, planned and verified; the one taken, and the runner-up, are
-stated in one line. Native lowering is not made where Vela's stream takes what its constants' port needs anyway. In the
-plan of a stream's compiler every buffer has that compiler's offset and no constraint is violated; else there is none.
+stated in one line. Native lowering is not made where Vela's stream takes hardly more cycles than the port needs for the
+constants. The plan of a stream's compiler has that compiler's offset for every buffer and violates no constraint; else
+there is none.
 """
 
 from __future__ import annotations
@@ -205,8 +206,8 @@ def _plan_native(
     always_stripes: bool,
     budget: SearchBudget,
 ) -> Iterator[Planned]:
-    """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
-    where it leaves more calls that nobody can estimate to the CPU, or others that take more cycles, than `most`.
+    """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. No
+    programs where it leaves more calls without an estimate to the CPU, or calls of more cycles, than `most`.
 
     It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower: the
     operators that it takes are the same.
@@ -278,8 +279,8 @@ def _lower_native(
 
 
 def _may_gain(planned: Planned, rank: Ranking, budget: SearchBudget) -> bool:
-    """Whether stripes of a program may spare as much as the budget asks for; those of few operations take little work
-    to find out.
+    """Whether stripes of a program may save the share of cycles that the budget asks for; for few operations always,
+    since trying takes little work.
     """
     pools = planned.extracted.problem.pools
     fast = fast_pool(pools, rank.memory_map) if budget.least_gain else None
@@ -358,7 +359,7 @@ def _backend(one: ProgramCandidate | PrefetchCandidate) -> str:
 
 
 def _name_backend(one: ProgramCandidate | PrefetchCandidate) -> str:
-    """The compiler of its operations; a plan of ours of Vela's stream is not what Vela itself makes of it."""
+    """The compiler of its operations; Vela's stream in our plan and in Vela's own are told apart."""
     if _lifts(one):
         return f"{VELA} in its own plan" if one.plain.plan.note == ORIGINAL else f"{VELA} re-planned"
     return _backend(one)

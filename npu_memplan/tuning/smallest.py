@@ -1,4 +1,4 @@
-"""The program with the fewest bytes of all that can be made: of `--objective bytes`, and where no other fits.
+"""The program with the fewest bytes of all that can be made: for `--objective bytes`, and where no other fits.
 
 Invariant: the program taken is verified; the error where it does not fit says what it needs. Programs of equally many
 bytes are compared by their cycles. What the search for the fewest cycles finds in pools of the size that it takes is
@@ -145,7 +145,7 @@ def _measure_excess(error: PlanningError, extracted: Extracted) -> tuple[Plannin
 
 
 def _backend_bytes(found: Sequence[Planned], pool: str) -> tuple[tuple[str, int], ...]:
-    """What the smallest of the programs `found` of each backend needs of `pool`, the fewest first."""
+    """The bytes of `pool` that the smallest of the programs `found` needs, by backend, the fewest first."""
     least: dict[str, int] = {}
     for planned in found:
         backend, size = planned.extracted.loaded.backend, _height(planned.plan, pool)

@@ -62,7 +62,7 @@ def stream_input(loaded: Loaded, options: StripeOptions) -> Loaded:
 
 
 def note_the_others(planned: Planned) -> Planned:
-    """`planned` with a note where all that is no row of the input needs the whole pool by itself."""
+    """`planned` with a note where the other buffers need the whole pool without the rows of the input."""
     problem, plan = planned.extracted.problem, planned.plan
     rows = {stream.buffer for stream in problem.streams}
     others = replace(
@@ -212,7 +212,8 @@ class _Streaming:
         return (min(f for f, _ in found), max(s for _, s in found)) if found else (0, 0)
 
     def _with_tables(self, made: NpuProgram) -> NpuProgram:
-        """Every part loads the tables that it reads: what runs on the NPU between two parts may take their place.
+        """The program whose parts each load the tables that they read: programs that run on the NPU between two parts
+        may overwrite them.
 
         Such a load says that it needs the rows of the operation that the part begins with, so that it is in that part.
         """
@@ -235,7 +236,7 @@ class _Streaming:
         return replace(made, operations=tuple(operations))
 
     def _reason(self, groups: CascadeSpace) -> str:
-        """Why no rows of the input can go before the others come."""
+        """Why no rows of the input can be dropped before the others come."""
         readers = [i for i, o in enumerate(groups.program.operations) if self._reads(o)]
         for index in readers:
             if groups.chains.layers[index] is None:

@@ -1,8 +1,8 @@
 """Copies constants to faster memory while the DMA port is idle, into bytes that the plan has free then.
 
-Invariant: the pools stay within their sizes, or within what the plan without this needs where they have none; of the
-programs with and without the copies that their compiler made and ours, the one with the fewest estimated cycles is
-taken; its plan is a plan like any other.
+Invariant: the pools stay within their sizes, or within what the plan without copies needs where they have none; of the
+programs without copies, with their compiler's copies and with ours, the one with the fewest estimated cycles is taken;
+its plan is a plan like any other.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
 
 
 def budget_of(planned: Planned) -> SearchBudget:
-    """How far to search, as the compile's options say."""
+    """The budget of the search that the compile's options ask for."""
     return BUDGETS[planned.extracted.loaded.request.options.effort]
 
 
@@ -77,7 +77,7 @@ def is_ended() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Programs of one model that were compared; none of those that were found is made yet."""
+    """The programs of one model that were compared; their modules are not made yet."""
 
     best: ProgramCandidate
     others: tuple[ProgramCandidate, ...]  # that are taken, in this order, where the best violates a constraint
@@ -374,6 +374,6 @@ def read_in_place(extracted: Extracted) -> Extracted:
 
 
 def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
-    """The same of a plan, in pools that are no larger; None where that cannot be planned."""
+    """`planned` as `read_in_place` makes it, planned in pools that are no larger; None where that cannot be planned."""
     without = read_in_place(planned.extracted)
     return planned if without is planned.extracted else planned_again(planned, without, fast, limit)
