@@ -1,4 +1,4 @@
-"""A planned module to the C sources of an artifact. See `sources.write_sources`."""
+"""From a planned module to the C sources of an artifact. See `sources.write_sources`."""
 
 from ..errors import NpuMemplanError
 

@@ -86,7 +86,7 @@ def _by_library(loaded: Loaded, program: Program) -> list[str]:
 
 
 def _pool_limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
-    """The size requested of each writable pool, or what the tuning kept within."""
+    """The size given for each writable pool, or the limit that the tuning kept."""
     given = {pool.name: pool.size_bytes for pool in problem.pools if not pool.read_only}
     sizes = {name: loaded.limit_bytes.get(name) if size is None else size for name, size in given.items()}
     return {name: size for name, size in sizes.items() if size is not None}

@@ -1,4 +1,5 @@
-"""What a user of the generated C calls: entry points, pools of constants, functions that are linked from elsewhere.
+"""The functions that a user of the generated C calls: entry points, pools of constants, functions that are linked from
+elsewhere.
 
 Invariant: `run` is main's call list and nothing else; where an input comes row by row, `feed` replaces it and makes the
 first call part by part, as the rows come. A program with states has `reset`, which makes every state as it is before
@@ -157,7 +158,7 @@ def print_main(
 
 
 def _feed_functions(interface: Interface, streamed: StreamedInput, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
-    """`<name>_feed` and `<name>_restart`: how far an inference is, is theirs."""
+    """`<name>_feed` and `<name>_restart`, which keep the progress of an inference."""
     name, prefix = interface.name, f"{interface.name.upper()}_INPUT_{streamed.index}"
     first, *others = steps
     assert isinstance(first, FunctionCall)

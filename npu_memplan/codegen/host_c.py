@@ -4,8 +4,8 @@ Invariant: what C computes is what the PrimFunc says, bit for bit: float constan
 (TVM's own printer keeps 7 digits and loses scales), pointers are the planned ones, and no runtime library is called. A
 result that is not proven to stay in int32 or int64 is computed in the unsigned type of the same width, so that every
 compiler keeps its low bits, as the reference kernels' do; arithmetic on loop variables and shapes is left as it is: it
-addresses memory that is there. What is printed twice is read twice: TVM's printer would take the operands of min and
-max from variables that it made for an earlier one with the same text, whatever was stored since.
+addresses memory that is there. A buffer is read again wherever the PrimFunc reads it: TVM's printer would take the
+operands of min and max from variables that it made for an earlier one with the same text, whatever was stored since.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def _holds_values(dtype: str, values: Range) -> bool:
 
 
 class _Ranges:
-    """The integers that expressions of a body can be; of what C keeps in registers, over all that is stored there."""
+    """The integers that expressions of a body can be; of scalars that C keeps in registers, over all that is stored
+    there.
+    """
 
     def __init__(self, body: Any, known: Mapping[Any, Range]) -> None:
         self._known = known
@@ -357,8 +359,8 @@ def _plain_abi(function: Any, name: str) -> Any:
 def _printable_function(function: Any) -> Any:
     """The function with calls in place of what TVM would not print as it must be.
 
-    `tirx.fabs`, for which TVM 0.27 has no C form, is the C library's; minima and maxima are functions that `_tidy`
-    defines; float constants are named by their bits, which `_tidy` prints exactly.
+    `tirx.fabs`, for which TVM 0.27 has no C form, is the C library's; minima and maxima are functions that
+    `_tidy_source` defines; float constants are named by their bits, which `_tidy_source` prints exactly.
     """
 
     def library_call(call: Any) -> Any:
@@ -443,7 +445,7 @@ def _exact_float(match: re.Match[str]) -> str:
 
 
 def _without_unread(function: str) -> str:
-    """No scalars that are set and never read: simplification has left nothing of what was made of them."""
+    """`function` without scalars that are set and never read: simplification has removed what used them."""
     while True:
         for name in re.findall(r"(?m)^ +\w+ (\w+);$", function):
             stores = rf"(?m)^ +{name} = .*;\n"
@@ -455,8 +457,9 @@ def _without_unread(function: str) -> str:
 
 
 def _without_unused(function: str) -> str:
-    """No unused variables: TVM's common subexpressions of buffer shapes, which C does not have, and views
-    whose loads it has simplified away."""
+    """`function` without unused variables: TVM's common subexpressions of buffer shapes, which C does not have, and
+    views whose loads it has simplified away.
+    """
     for name in re.findall(r"(?m)^ +\w+\* (\w+) = ", function):
         if len(re.findall(rf"\b{name}\b", function)) == 1:
             function = re.sub(rf"(?m)^ +\w+\* {name} = .*;\n", "", function)
@@ -467,7 +470,9 @@ def _without_unused(function: str) -> str:
 
 
 def _without_unused_parameters(function: str) -> str:
-    """Parameters that TVM's simplification has made superfluous are named, so that no compiler warns of them."""
+    """`function` with a statement that names each parameter that simplification has left unused, so that no compiler
+    warns of it.
+    """
     head, brace, body = function.partition(" {\n")
     names = re.findall(r"(\w+)[,)]", head) if brace and head.startswith("static void ") else []
     unused = "".join(f"  (void){name};\n" for name in names if name != "void" and not re.search(rf"\b{name}\b", body))
@@ -475,7 +480,7 @@ def _without_unused_parameters(function: str) -> str:
 
 
 def _plain_scalars(function: str) -> str:
-    """One-element arrays on the stack as the scalars they are."""
+    """`function` with one-element arrays on the stack as scalars."""
     for kind, name in re.findall(r"(?m)^ +(\w+) (\w+)_ptr\[1\];$", function):
         plain = name if not re.search(rf"\b{name}\b", function) else f"{name}_ptr"
         function = function.replace(f"{kind} {name}_ptr[1];", f"{kind} {plain};")

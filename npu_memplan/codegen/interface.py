@@ -112,11 +112,11 @@ class Interface:
 
     @property
     def argument_text(self) -> str:
-        """The same, handed on."""
+        """The names of the parameters, as arguments of an inner call."""
         return ", ".join(["pools", *self.symbols])
 
     def constant_expressions(self) -> dict[str, str]:
-        """Name of a read-only pool -> what it is in C."""
+        """Name of a read-only pool -> its C expression."""
         return {
             pool.name: f"pools[{len(self.pools) + index}]" if self.constants_passed else self.constants_array(pool)
             for index, pool in enumerate(self.constant_pools)

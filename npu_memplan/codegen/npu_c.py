@@ -86,7 +86,7 @@ def _launch_part(launched: Sequence[str], count: int) -> str:
 
 
 def _in_turn(parts: Sequence[tuple[Command, ...]]) -> tuple[Command, ...]:
-    """The commands of all parts, each of which begins when the NPU is done with the one before."""
+    """The commands of all parts as one stream, in which each part waits for the one before."""
     found: list[Command] = []
     for commands in parts[:-1]:
         found += [*commands[:-1], Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]

@@ -1,4 +1,4 @@
-"""What `sources` prints, as data.
+"""The printed sources, as data.
 
 Invariant: nothing heavy is imported here: a program that was compiled before is written without TVM.
 """

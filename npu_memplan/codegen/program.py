@@ -135,7 +135,9 @@ class _Reader:
         return self.read_body(function.body, known, names)
 
     def read_body(self, expr: Any, known: _Known, names: list[str]) -> list[FunctionCall | IfElse]:
-        """`known` is what variables stand for, `names` are those of the constant pools still to come."""
+        """Read a function body. `known`: the values of variables; `names`: the names of the constant pools not yet
+        bound.
+        """
         found: list[FunctionCall | IfElse] = []
         blocks = expr.blocks if isinstance(expr, relax.SeqExpr) else []
         for binding in (b for block in blocks for b in block.bindings):

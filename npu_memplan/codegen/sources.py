@@ -1,9 +1,7 @@
-"""The C sources of a planned module.
+"""Write the C sources of a planned module.
 
-Write the C sources of a planned module.
-
-Invariant: the same module and interface give the same files, byte for byte, and all symbols
-carry the model's name, so that two models link together. The files are
+Invariant: the same module and interface give the same files, byte for byte, and all symbols carry the model's name, so
+that two models link together. The files are
 
     <name>.h                what a caller needs: pool sizes, offsets, `<name>_run`
     <name>.c                `<name>_run`: main's calls in order
