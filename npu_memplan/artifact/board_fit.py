@@ -1,7 +1,7 @@
-"""What a compiled model needs of each memory of its board, compared with what the memory has.
+"""The bytes that a compiled model needs of each memory of its board, compared with those that the memory has.
 
-Invariant: a whole pool is in one memory, the first of its places that has room, as a linker would put it; bytes of
-the user's own program are not known here and are not counted.
+Invariant: a whole pool is in one memory, the first of its places that has room, as a linker would put it; bytes of the
+user's own program are not known here and are not counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""plan.json, app.json, and problems and plans as files: how they are written, read and checked.
+"""Writing, reading and checking files: app.json, problems and plans.
 
 Invariant: reading what was written gives an equal object (of MiniMalloc's CSV: what its columns can say), and a file
 appears whole or not at all. A network of an application is an artifact in the folder of its name.
@@ -98,7 +98,7 @@ APPLICATION_SCHEMA = "npu_memplan.application/1"
 
 
 class ApplicationError(NpuMemplanError):
-    """Networks cannot be linked as asked, or a directory is no application."""
+    """Networks cannot be linked as requested, or a directory is no application."""
 
 
 @dataclass(frozen=True, slots=True)

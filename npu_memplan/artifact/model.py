@@ -422,7 +422,9 @@ class Artifact:
 
     @property
     def unknown_calls(self) -> int:
-        """Calls on the CPU that nobody can estimate: of C that is not ours, and of our operators that are C alone."""
+        """The number of the CPU's calls without an estimate: of C that is not ours, and of operators that are
+        C alone.
+        """
         return self.host_operations - len(self.host_layers)
 
     @property

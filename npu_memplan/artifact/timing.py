@@ -1,9 +1,7 @@
-"""The estimated time of a compiled model, and what it needs of its board's memories.
+"""The estimated time of a compiled model: in all, by cause, and by operator of the source model.
 
-The estimated time of a compiled model: in all, by cause, and by operator of the source model.
-
-Invariant: the layers' cycles add up to the estimate of all NPU calls; everything here was read from the command
-streams that run. The CPU's rows are estimates of their own, in cycles of the CPU's clock.
+Invariant: the layers' cycles add up to the estimate of all NPU calls; everything here was read from the command streams
+that run. The CPU's rows are estimates of their own, in cycles of the CPU's clock.
 """
 
 from __future__ import annotations

@@ -53,8 +53,9 @@ class WrongOperatorError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class CheckedProgram(Generic[T]):
-    """A `program`: the options that made it and whose NPU operations it has (`made_by`, as --npu-compiler says it), its
-    operators and their claims, and its check."""
+    """A `program` with the options that made it, the compiler of its NPU operations (`made_by`, as --npu-compiler says
+    it), its operators and their claims, and its check.
+    """
 
     program: T
     target: CompileOptions
@@ -152,7 +153,7 @@ class Alternatives:
         return replace(self._options, npu_compiler=self._made_by, host_ops=(*self._options.host_ops, *self._kept))
 
     def learn_difference(self, other: CheckedProgram[T]) -> None:
-        """An alternative differs as well: what it may be goes to the host first."""
+        """Note that an alternative differs as well: the operators that may cause it go to the host first."""
         if self._kept and other.check.first is not None:
             found = [kind for kind in likely_kinds(other.operators, other.check.first) if kind not in self._kept]
             self._waiting = [*found, *(kind for kind in self._waiting if kind not in found)]

@@ -1,10 +1,10 @@
 """Whether a program is checked, the process that checks it, and what the result means for what the compile claims.
 
 Invariant: nothing that generated C or a reference does ends this process or reaches its streams; the worker imports
-nothing from the working directory, and is dead with all that it started when `run` returns. The call and the command
-line take precedence over the environment; otherwise the amount of work decides, never a clock. Results are called equal
-only when every element of every output was, and a difference is called claimed only when every operator that was seen
-to differ on the inputs that it got claims as much.
+nothing from the working directory, and has ended with all that it started when `run_in_worker` returns. The call and
+the command line take precedence over the environment; otherwise the amount of work decides, never a clock. Results are
+called equal only when every element of every output was, and a difference is called claimed only when every operator
+that was seen to differ on the inputs that it got claims as much.
 
 A unit of work is about a millisecond of a PC; it was measured on kws_ref_model, pretrainedResnet_quant, person_detect
 and mobilenet_v2, of which all but the last are checked.

@@ -1,18 +1,18 @@
 """The searches that are compiled: C sources of this package, built once on a machine by the user's C compiler.
 
-Searches are plain Python where that is quick enough. The planners' exact searches, those over
-distances and the passes over a hundred thousand buffers look at every item at every choice, and are C:
-`planners/exact/*.c`, `general/*.c`, `scale/*.c`. So is the search for copies of constants, which runs the
-estimate's clock a million times: `ethosu/schedule/prefetch/*.c`. What they share is `common.h` here.
+Searches are plain Python where that is quick enough. The planners' exact searches, those over distances and the passes
+over a hundred thousand buffers look at every item at every choice, and are C: `planners/exact/*.c`, `general/*.c`,
+`scale/*.c`. So is the search for copies of constants, which runs the estimate's clock a million times:
+`ethosu/schedule/prefetch/*.c`. What they share is `common.h` here.
 
-Why C, built by the user: running or shipping what this package generates needs a C compiler, it builds all of
-it in about a second (a just-in-time compiler took 12 to 28), and the result loads in a millisecond (that compiler and
-its libraries took over a second of every process, and 200 MB of disk). A wheel that was made
-where there is a compiler has the library already; without either, plans are those of first fit and of changes of its
-order, no copies of constants are searched, and the plan says what is missing.
+Why C, built by the user: running or shipping what this package generates needs a C compiler, it builds all of it in
+about a second (a just-in-time compiler took 12 to 28), and the result loads in a millisecond (that compiler and its
+libraries took over a second of every process, and 200 MB of disk). A wheel that was made where there is a compiler has
+the library already; without either, plans are those of first fit and of changes of its order, no copies of constants
+are searched, and the plan says what is missing.
 
-`library.py` builds into a cache of the user's and loads it; `arrays.py` is how Python hands arrays to C. Chance comes
-from `common.h`, so placements depend on seed and budget only, on every machine.
+`library.py` builds into a cache of the user's and loads it; `arrays.py` passes arrays to C. Random numbers come from
+`common.h`, so placements depend on seed and budget only, on every machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A record of evidence (what ran on what, what came out, what was estimated), and its page.
+"""A record of evidence (programs, runners, results, estimates), and its page.
 
 Invariant: the same machine, tools and set give the same bytes; no clock and no path is in a record, and the page says
 what the record has. `counted_by` is "Arm's FVP" only where its binary ran; what our NPU model counted says that it is

@@ -1,4 +1,4 @@
-"""Files that are read and written one at a time, and what is done in a folder that a stranger may have made.
+"""Reading and writing single files, and working in a folder that a stranger may have made.
 
 Invariant: a regular file is never seen half-written: its bytes go to a temporary sibling that takes its place in one
 rename; what a killed writer left goes with the next write. What is no regular file (a pipe, /dev/null) is written to
@@ -51,7 +51,7 @@ def write_whole(path: Path, content: bytes) -> Path:
 
 
 def cannot_write(path: Path, error: OSError | ValueError) -> OutputError:
-    """The error that says so."""
+    """The error of an output that cannot be written."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return OutputError(f"cannot write {path}: {reason}; choose another place for it")
 

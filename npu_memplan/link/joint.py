@@ -86,7 +86,7 @@ def choose_npus(times: Times, together: Collection[tuple[str, str]]) -> dict[str
 
 
 def _balance_npus(group: Sequence[str], times: Times) -> dict[str, str]:
-    """The busiest NPU of the group has least to do, then all NPUs together."""
+    """The choice of NPUs with the least time of the group's busiest NPU, then of all NPUs together."""
 
     def busy_times(npus: Iterable[str]) -> tuple[float, float]:
         loads: dict[str, float] = {}

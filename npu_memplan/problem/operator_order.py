@@ -109,7 +109,7 @@ class OperatorGraph:
 
     @property
     def _peak_floor(self) -> int:
-        """No order has a lower peak: what each operator touches is alive with it."""
+        """A lower bound of the peak of every order: what each operator touches is alive with it."""
         needed = (
             sum(self.storages[name].size_bytes for name in set(o.storages))
             + o.scratch_bytes
@@ -138,7 +138,9 @@ class OperatorGraph:
         return OperatorOrder(tuple(order), self.peak_bytes(order), given_peak, optimal)
 
     def _independent_parts(self) -> Iterator[tuple[int, int]]:
-        """Ranges of the given order that end where every operator before comes before, and every one after after."""
+        """Ranges of the given order, cut where in every order the operators before the cut come before those
+        behind it.
+        """
         count = len(self.operators)
         following, preceding = [count] * count, [-1] * count  # the first that comes after, the last that comes before
         for index, operator in enumerate(self.operators):

@@ -58,7 +58,7 @@ def subtract_spans(a: Spans, b: Spans) -> Spans:
 
 
 def count_covered(spans: Spans) -> int:
-    """How many integers there are."""
+    """The number of integers in a set."""
     return sum(stop - start for start, stop in spans)
 
 

@@ -1,4 +1,4 @@
-"""What ends a command from outside: a request to end, and a lack of memory.
+"""The causes that end a command from outside: a request to end, and a lack of memory.
 
 Invariant: a signal that asks to end raises nothing: TVM makes text of what is raised in its callbacks, C++ loses it or
 aborts. Its handler undoes what was begun (`undo_at_end`), the newest first, and ends the process there and then, so no

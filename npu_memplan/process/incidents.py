@@ -61,7 +61,7 @@ class Incidents:
 
 @contextmanager
 def gather_incidents() -> Iterator[Incidents]:
-    """Lends what happens inside; an outer gathering gets it as well."""
+    """Gather the incidents inside the block; an outer block gets them as well."""
     incidents = Incidents()
     before = _gathering.set((*_gathering.get(), incidents))
     try:
@@ -97,14 +97,14 @@ def contain_faults(where: str) -> Iterator[None]:
 
 
 class Attempts:
-    """Each of several attempts is made, and what ended those that failed is reported when all were."""
+    """Several attempts, all of which are made; the errors of those that failed are reported at the end."""
 
     def __init__(self) -> None:
         self._failed: list[tuple[str, Exception]] = []
 
     @contextmanager
     def attempt_by(self, who: str) -> Iterator[None]:
-        """Inside, `who` tries."""
+        """The block of the attempt of `who`, whose error is kept."""
         try:
             yield
         except (OSError, MemoryError):

@@ -1,7 +1,7 @@
 """One case, computed: the same stages as `npu-memplan compile`, and `run` where requested.
 
 Invariant: a result depends on the job alone; an error of the model, the options or a plug-in is a result with its
-reason. Runs in a process of its own, which may crash (`run.solve`).
+reason. Runs in a process of its own, which may crash (`run.solve_case`).
 """
 
 from __future__ import annotations

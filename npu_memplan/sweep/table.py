@@ -112,7 +112,7 @@ class TableRow:
 
     @property
     def exactness(self) -> str:
-        """The same in words; without a run what the operators' code claims."""
+        """The exactness in words; without a run, the claim of the operators' code."""
         if not self.fits:
             return ""
         runs = self.result.runs
@@ -297,7 +297,7 @@ def json_of(table: Table, changes: Sequence[Difference] | None = None, deadline_
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure of one row that is not as it was."""
+    """One figure of one row that has changed."""
 
     network: str
     target: str
@@ -307,7 +307,7 @@ class Difference:
     worse: bool
 
     def to_text(self) -> str:
-        """`worse: kws on ethos-u55-128: sram_bytes 1,000 -> 1,100`."""
+        """The difference as a line: `worse: kws on ethos-u55-128: sram_bytes 1,000 -> 1,100`."""
         before, after = (f"{v:,}" if isinstance(v, (int, float)) else v for v in (self.before, self.after))
         return (
             f"{'worse' if self.worse else 'better'}: {self.network} on {self.target}: {self.what} {before} -> {after}"

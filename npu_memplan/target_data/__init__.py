@@ -1,4 +1,4 @@
-"""What is known of targets: the tables of `targets/`, and boards. Data in files; this folder reads and checks it."""
+"""Data of targets: the tables of `targets/`, and boards. Data in files; this folder reads and checks it."""
 
 from .boards import Board as Board
 from .boards import BoardFile as BoardFile

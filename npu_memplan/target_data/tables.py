@@ -1,4 +1,4 @@
-"""The tables of `targets/` that are not boards: memory modes, and what is assumed around an accelerator.
+"""The tables of `targets/` that are not boards: memory modes, and the defaults of an accelerator.
 
 Invariant: data only, checked when it is read. The files are in `targets/` of the repository and in
 `npu_memplan/targets` of an installed wheel.

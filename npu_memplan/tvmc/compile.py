@@ -84,8 +84,8 @@ def plan_program(options: TvmcOptions) -> Planned:
 
 
 def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOptions:
-    """The same options of `npu-memplan compile`, resolved. Without a size, what leaves one program only
-    asks for the fewest bytes.
+    """The same options for `npu-memplan compile`, resolved. Without a size, options that leave only one program ask for
+    the fewest bytes.
     """
     compared = options.planner in prefetch.SEARCHING and not options.striping
     sized = any(pool.size_bytes is not None for pool in pools)

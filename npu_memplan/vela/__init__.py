@@ -1,4 +1,4 @@
-"""Vela's compiler and what it makes: models compiled in child processes, their calls lifted into NPU programs (`lift`).
+"""Vela's compiler and its results: models compiled in child processes, their calls lifted into NPU programs (`lift`).
 
 Invariant: Vela's command streams are read, never edited; what is lifted is planned and encoded anew.
 """

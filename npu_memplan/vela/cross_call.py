@@ -1,4 +1,5 @@
-"""What is left in the arena for later operators without the file's saying so, as tensors of the calls concerned.
+"""Cross-call tensors: bytes of the arena that one NPU call leaves for a later one and that the file does not list, as
+arguments of both.
 
 Invariant: afterwards every byte of the arena that a call reads before it writes it is one of its arguments, if
 something wrote it earlier, and every tensor that a call lists as an output holds what earlier calls left of it; calls

@@ -94,14 +94,14 @@ _ONE_ROW = (Register.KERNEL_HEIGHT_M1, Register.IFM_PAD_TOP, Register.IFM_PAD_BO
 
 @functools.lru_cache(maxsize=8)  # calls are immutable and compare by identity; several stages ask
 def operations_of(call: NpuCall) -> tuple[Operation, ...]:
-    """The operations of a call's stream, such runs joined."""
+    """The operations of a call's stream, with runs of kernels that continue each other joined."""
     return tuple(
         join_runs([c for c in decode_straight(call.words, call.accelerator.language) if isinstance(c, Operation)])
     )
 
 
 def join_runs(operations: Sequence[Operation]) -> list[Operation]:
-    """`operations` with each run of such kernels as one, at the stream offset of its first."""
+    """`operations` with each run of kernels that continue each other as one, at the stream offset of its first."""
     joined: list[Operation] = []
     for run in _runs(operations):
         joined += run if len(run) < _SHORT else _pieces(run)

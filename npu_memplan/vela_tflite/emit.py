@@ -175,7 +175,7 @@ class EmitError(RefusalError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emitted:
-    """A file for TFLite Micro and what its firmware must know."""
+    """A file for TFLite Micro, and the figures that its firmware needs."""
 
     content: bytes = field(repr=False)
     planned: Planned

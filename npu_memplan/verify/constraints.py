@@ -1,9 +1,8 @@
-"""Is this plan right? Every constraint of the problem checked against every placement.
+"""Verification of a plan: every constraint of the problem checked against every placement.
 
-Invariant: shares no code with the planners or the extraction; it reads `problem` and
-`plan` only, so a fault there cannot hide here. No pair of buffers is compared unless
-both are live at one point and are in one pool, so a million buffers are checked by a
-sweep over time.
+Invariant: shares no code with the planners or the extraction; it reads `problem` and `plan` only, so a fault there
+cannot hide here. No pair of buffers is compared unless both are live at one point and are in one pool, so a million
+buffers are checked by a sweep over time.
 """
 
 from __future__ import annotations

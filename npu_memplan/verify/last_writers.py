@@ -2,8 +2,8 @@
 
 Invariant: shares no code with the planners or the extraction. Each byte of a pool has one last writer: inputs, states
 and constants to begin with, nothing for all other bytes. A read is right when the last writer of each of its bytes is
-the buffer that is read, or one of its alias group. Behind an `if`, a byte has the last writer of both sides
-if that is one; of a loop, the first round is followed.
+the buffer that is read, or one of its alias group. Behind an `if`, a byte has the last writer of both sides if that is
+one; of a loop, the first iteration is followed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class LastWriters:
         return LastWriters(self.count, found)
 
     def copy(self) -> LastWriters:
-        """One that changes by itself."""
+        """A copy that changes apart from this."""
         return LastWriters(self.count, self._plain_pieces())
 
     def _first_missing(self, start: int, stop: int, own: int) -> tuple[int, int, int] | None:
