@@ -1,4 +1,4 @@
-"""What a module needs in memory, without changing it.
+"""The memory that a module needs, computed without changing it.
 
 Invariant: all answers come from the same lifetimes that `PlanMemory` plans with.
 """
@@ -44,7 +44,7 @@ def problem(module: Any, *, function: str = "main", io_in_pools: bool = True, ov
 
 
 def liveness(module: Any, *, function: str = "main", io_in_pools: bool = True) -> Liveness:
-    """When each tensor and each allocation inside PrimFuncs is live."""
+    """The lifetimes of each tensor and of each allocation inside PrimFuncs."""
     found = problem(module, function=function, io_in_pools=io_in_pools, overlaps=False)
     sizes = {b.name: b.size_bytes for b in found.buffers}
     return Liveness(found.points, {b.name: b.lifetimes for b in found.buffers}, sizes)
@@ -82,7 +82,8 @@ def conflict_graph(module: Any, *, function: str = "main", io_in_pools: bool = T
 
 
 def compare(module: Any, symbols: Mapping[str, int] | None = None, **given: Any) -> Comparison:
-    """Bytes of a module as TVM plans it, as `PlanMemory` does with the parameters `given`, and the least there are.
+    """Bytes of a module as TVM plans it and as `PlanMemory` does with the parameters `given`, and the bound of any
+    plan.
 
     `symbols` are values of shape symbols; those left out are their bounds, if they have any. The rows of the result
     have the bytes by function and device, its `table()` is Markdown.

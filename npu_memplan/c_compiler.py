@@ -1,4 +1,4 @@
-"""The user's C compiler: which one it is, and what to do where there is none.
+"""The user's C compiler, and the message where there is none.
 
 Invariant: $CC decides where it is set; nothing is run here.
 """

@@ -1,10 +1,9 @@
-"""A cache of compiled programs, and of the checks of their results, between processes: what is known is read, not
-searched.
+"""A cache of compiled programs, and of the checks of their results, between processes.
 
 Invariant: a compile gives the same bytes with a cache and without one. The key is a hash of all that a program depends
 on: the model's bytes and name, all options and the content of the files that they name, and the versions of everything
-that makes it (of a checkout, the hash of its sources). What depends on more is never kept: a time limit, Python of the
-user's own, files next to the model, a compile with an incident.
+that makes it (of a checkout, the hash of its sources). A result that depends on more is never kept: a time limit,
+Python of the user's own, files next to the model, a compile with an incident.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class ProgramCache:
     store: ContentStore
 
     def get_program(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> Compiled:
-        """The program that is known, or what `make` gives, which is kept. Of one that is known, `module` is None and
+        """The cached program, or the one that `make` gives, which is then kept. In a cached one, `module` is None and
         `sources` has no launches.
         """
         key = _program_key(model, options)
@@ -116,7 +115,7 @@ class ProgramCache:
         return made
 
     def keep_program(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> None:
-        """Put there what `make` gives, which is what a compile with `options` makes; not where it is known."""
+        """Keep the program that `make` gives, that of a compile with `options`, unless one is kept already."""
         key = _program_key(model, options)
         if key is not None and self._read_program(key) is None:
             self._write_program(key, make())
@@ -124,7 +123,7 @@ class ProgramCache:
     def get_front(
         self, model: Path, options: CompileOptions, limits: Sequence[int], kind: type[T], make: Callable[[], T]
     ) -> T:
-        """The front (a `kind`) at `limits` that is known, or what `make` gives, which is kept."""
+        """The cached front (a `kind`) at `limits`, or the one that `make` gives, which is then kept."""
         key = _program_key(model, options, limits)
         known = self.store.read(key) if key is not None else None
         if known is not None:
@@ -136,12 +135,12 @@ class ProgramCache:
         return made
 
     def has_program(self, model: Path, options: CompileOptions) -> bool:
-        """Whether the program of a compile is known."""
+        """Whether the program of a compile is in the cache."""
         return self._read_program(_program_key(model, options)) is not None
 
     def get_check(self, artifact: Artifact, terms: object, check: Callable[[], CheckResult]) -> CheckResult:
-        """The check of the results of `artifact`, if it is known, or what `check` gives; kept where they are right.
-        `terms` say how it is checked.
+        """The cached check of the results of `artifact`, or the one that `check` gives, which is kept where the results
+        are right. `terms` say how it is checked.
         """
         key = _schema_hash("check", artifact.to_json(), terms, versions(True))
         known = self.store.read(key)

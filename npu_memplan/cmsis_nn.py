@@ -1,4 +1,4 @@
-"""CMSIS-NN's source, a folder of the user's: what `--host-ops cmsis-nn=DIR` takes of it.
+"""CMSIS-NN's source, a folder of the user's: the files that `--host-ops cmsis-nn=DIR` takes.
 
 Invariant: nothing of it is here and nothing is downloaded. What an artifact takes are copies of the files that the
 functions it calls are made of, and of their headers, unchanged; how much scratch a function needs is what the folder's

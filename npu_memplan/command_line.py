@@ -1,4 +1,4 @@
-"""What all commands share: options in groups, names that the shell completes, how words are read, how much is printed.
+"""Options that all commands share: groups, completion of names, callbacks that read words, verbosity and progress.
 
 Invariant: every option is shown once by `--help-all`, and those that most users want by `--help`; the heading is part
 of the option, headings come in the order of the options, those without one last. A value is read where its option is
@@ -157,7 +157,7 @@ def verbosity(command: Any) -> Any:
 
 
 class Shown:
-    """The handle that `progress` lends: say which part of the work has begun, and how much of it is done."""
+    """The handle of `show_progress`, to say which part of the work has begun, and how much of it is done."""
 
     def __init__(self, tell: Callable[[str, int, int], None]) -> None:
         self._tell = tell

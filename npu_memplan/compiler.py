@@ -91,8 +91,8 @@ def model_loader(model: Path, known: dict[object, Partitioned] | None = None) ->
 
 
 def _lower_by_backend(model: Path, options: CompileOptions, known: dict[object, Partitioned]) -> Loaded:
-    """Lower by the one backend that is taken; stripes that need more than they may, with sums by rows if that is
-    less.
+    """Lower by the one backend that is chosen; where stripes need more bytes than they may, with sums by rows if that
+    needs fewer.
     """
     whole = read_by_one(model, options, known)
     loaded = lower(whole)

@@ -1,4 +1,4 @@
-"""How far the code of an operator is proven: against which reference, and why it is not exact where it is not.
+"""The claims about the code of operators: how far it is proven, against which reference, and why it is not exact.
 
 Invariant: code is called exact only where a row here says so; every row is run against its reference by
 tests/exactness, and what has no row is unproven. See docs/exactness.md.

@@ -1,12 +1,11 @@
-"""Time on the host: estimated cycles of a CPU for a host operator, from the operations that its PrimFunc says.
+"""Time on the host: estimated cycles of a CPU for a host operator, from the operations of its PrimFunc.
 
-Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`) and of nothing else; of functions
-that C alone defines there is none. What it is worth: docs/time_model.md. Every statement counts once for each time it
-runs; of a branch the dearer side counts, of a loop without a known end one round. What C keeps in registers
-(allocations of a few elements) costs nothing to read or write, and neither do the affine parts of an index, which
-compilers carry from round to round. Costs are the figures of `targets/hosts.toml` only, each with its source there.
-Loops are counted as the kernel's C has them, in its form with Helium, one cycle an instruction; padding is not
-counted. Costs are figures of `targets/hosts.toml`.
+Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`) and of nothing else; of functions that
+C alone defines there is none. Its errors are in docs/time_model.md. Every statement counts once for each time it runs;
+of a branch the slower side counts, of a loop without a known end one iteration. What C keeps in registers (allocations
+of a few elements) costs nothing to read or write, and neither do the affine parts of an index, which compilers carry
+from iteration to iteration. Operators with a C kernel are counted by the loops of that kernel, in its form with Helium,
+one cycle an instruction; padding is not counted. Each cost has its source in `targets/hosts.toml`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ON_HOST: Changes = {  # and none of an NPU compiler's options
 
 @dataclass(frozen=True, slots=True)
 class TuningKnob:
-    """One thing to ask for. `changes(options, budget_bytes)` are empty where it would change nothing or cannot be."""
+    """One option to try. `changes(options, budget_bytes)` is empty where it would change nothing or is not possible."""
 
     does: str
     changes: Callable[[CompileOptions, int], Changes]
@@ -59,7 +59,7 @@ class TuningKnob:
 
 
 def _vela_only(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
-    """The changes, for programs of Vela's compiler only."""
+    """The given changes, for programs of Vela's compiler only."""
     return lambda options, _: changes if options.npu_compiler == "vela" and options.accelerator != NO_NPU else {}
 
 

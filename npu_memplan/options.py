@@ -63,7 +63,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How the words of an option and the value of its field become each other.
+    """The conversion between the words of an option and the value of its field.
 
     `read` gets all words of the field; `write` gives words that `read` makes the same value of. An option may give
     several fields: a word is that field's which `owns` it, and else of the one without `owns`.

@@ -24,7 +24,7 @@ __all__ = ["build", "extract_problem", "lower", "plan", "read"]
 
 
 def lower(loaded: Loaded) -> Loaded:
-    """The passes requested."""
+    """The stage `lower`: the passes over the module that the request asks for."""
     report_phase("passes")
     if loaded.request.stripes is None and not (loaded.request.reorder and loaded.may_reorder):
         return loaded  # the passes over modules take long to import

@@ -1,4 +1,4 @@
-"""What a compile is to do, and the model it is for, once read.
+"""The request of a compile, and the model that it is for, once read.
 
 Invariant: the request is part of the value (`Loaded.request`); nothing is passed in addition to it. Pure data: nothing
 heavy is imported here.

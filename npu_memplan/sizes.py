@@ -1,7 +1,7 @@
-"""Byte counts as people write and read them.
+"""Byte counts as text, read and written.
 
-Invariant: `parse_size(format_size(n)) == n` is not promised (KiB are rounded for reading);
-exact bytes are always printed next to them.
+Invariant: `parse_size(format_size(n)) == n` is not promised (KiB are rounded for reading); exact bytes are always
+printed next to them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ class SizeError(NpuMemplanError):
 
 
 def difference_text(ours: float, theirs: float) -> str:
-    """`"-2.7 %"` of theirs, `"the same"`; `-` when there is nothing to compare with."""
+    """The difference of `ours` from `theirs` as text: `"-2.7 %"`, `"the same"`; `-` when there is nothing to compare
+    with.
+    """
     return "the same" if ours == theirs else f"{100 * (ours / theirs - 1):+.1f} %" if theirs else "-"
 
 
 def count_text(count: int, noun: str) -> str:
-    """`"1 host call"`, `"1,024 host calls"`."""
+    """A count with its noun: `"1 host call"`, `"1,024 host calls"`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def parse_size(text: str) -> int:
-    """`"96KiB"`, `"0.5MiB"`, `"98304"` to bytes; kB and MB are decimal."""
+    """The bytes of `"96KiB"`, `"0.5MiB"` or `"98304"`; kB and MB are decimal. `SizeError` for other texts."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2].lower() not in _UNITS:
         raise SizeError(f"cannot read the size {text!r}; write bytes or a unit, e.g. 98304, 96KiB or 1.5MiB")
@@ -50,7 +52,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_named_size(text: str) -> tuple[str, int]:
-    """`"sram=96KiB"` to `("sram", 98304)`."""
+    """The name and the bytes of a text: `"sram=96KiB"` is `("sram", 98304)`."""
     name, equals, size = text.partition("=")
     if not equals or not name.strip():
         raise SizeError(f"cannot read the pool {text!r}; write NAME=SIZE, e.g. sram=96KiB")

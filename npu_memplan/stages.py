@@ -1,4 +1,4 @@
-"""What the stages of a compile hand on: each value is the result of one stage and all that the next one takes.
+"""The values between the stages of a compile: each is the result of one stage and all that the next one takes.
 
 Invariant: pure data, but for `extract_problem`, which joins a module and what was extracted from it; nothing heavy is
 imported here. The stages `read` and `lower` give a `Loaded` (see `request`).

@@ -1,4 +1,4 @@
-"""What a result depends on besides its case: the code that makes it.
+"""The versions of the code that makes a result, on which it depends besides its case.
 
 Invariant: two installations with the same versions give the same results. A checkout, or an installation that is not
 from a release, is the hash of its sources, so that a changed line makes new results.

@@ -1,4 +1,4 @@
-"""The words of the IR: every attribute that we write into a module, and the operators that only view bytes.
+"""The names in the IR: every attribute that this package writes into a module, and the operators that only view bytes.
 
 Invariant: a word that more than one module reads or writes is defined here and nowhere else; it imports nothing, so
 that writers and readers of a word depend on this file alone.
