@@ -84,7 +84,7 @@ def _npu_attributes(attributes: dict[str, str], wanted: bool) -> tuple[str | Non
         return switch_value(f"--target-ethos-u-{name}", attributes.pop(name, usual))
 
     cascader, striping = is_requested("enable_cascader", "0"), is_requested("enable_striping", "0")
-    # weights are read where they are, never copied to the workspace: both values describe that truthfully
+    # either value is taken and changes nothing: weights are copied where the workspace has room and that saves cycles
     is_requested("disable_copying_constants", "1")
     for name in attributes:
         if name.startswith("dev_"):
