@@ -135,9 +135,9 @@ def rebuild_file(
 ) -> bytes:
     """The .tflite with these steps: operators of the `source`, and new ones for the NPU.
 
-    `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors of bytes that it
-    does not have, by an index after its own, and constants whose bytes it does not have. Without a `plan` the file has none. `resident`: constants that are a base
-    pointer of their own, of all NPU operators.
+    `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors
+    that it does not have, each by an index after its own, and constants whose bytes it does not have. Without a `plan`
+    the file has none. `resident`: constants that all NPU operators read through a base pointer of their own.
     """
     writer = _Writer(source, added, resident)
     write = writer.write
