@@ -464,7 +464,8 @@ def hides_lack_of_memory(handler: ast.ExceptHandler) -> bool:
 def test_no_handler_hides_a_lack_of_memory() -> None:
     """What TVM makes of one is a RuntimeError, see `process.ending`."""
     assert hides_lack_of_memory(ast.parse("try: f()\nexcept Exception as e: raise X from e").body[0].handlers[0])  # type: ignore[attr-defined]
-    found = {name_of(p) for p in MODULES for n in nodes(p) if isinstance(n, ast.ExceptHandler) and hides_lack_of_memory(n)}
+    handlers = ((p, n) for p in MODULES for n in nodes(p) if isinstance(n, ast.ExceptHandler))
+    found = {name_of(p) for p, handler in handlers if hides_lack_of_memory(handler)}
     in_threads = {
         "npu_memplan.cli",  # asks `lacks_memory`
         *("npu_memplan.sweep.measure", "npu_memplan.sweep.run"),
