@@ -138,7 +138,12 @@ def _call_command() -> int:
     """The command's own exit code."""
     _check_arguments(sys.argv[1:])
     # Outside its standalone mode click returns the code of Context.exit and Exit.
-    code = cli.main(prog_name="npu-memplan", standalone_mode=False)
+    try:
+        code = cli.main(prog_name="npu-memplan", standalone_mode=False)
+    except click.exceptions.Abort as error:
+        if isinstance(error.__cause__, EOFError):  # click takes it for Ctrl-D; nothing is asked for here
+            raise error.__cause__ from None
+        raise
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
 

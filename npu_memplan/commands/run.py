@@ -73,7 +73,7 @@ _RARE = (
        "place of DIRECTORY.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=command_line.boards,
        help="Board of the firmware runners; default: the accelerator's.")  # fmt: skip
-@_what("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "
+@_what("--steps", type=click.IntRange(1, 1_000_000), metavar="N", help="N inferences one after another, states kept, "
        "each compared; files of --input and --output hold all steps, as their first dimension.")  # fmt: skip
 @_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
        metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip

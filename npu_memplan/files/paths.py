@@ -20,6 +20,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -168,9 +169,13 @@ def check_names(folder: Path, names: Iterable[str]) -> None:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy an artifact to a place where nothing is; `FolderError` as of `check_folder`."""
+    """Copy an artifact to a place where nothing is; `FolderError` as of `check_folder`, `OutputError`."""
     check_folder(source)
-    shutil.copytree(source, target, symlinks=True)
+    try:
+        shutil.copytree(source, target, symlinks=True)
+    except shutil.Error as error:
+        _, _, reason = error.args[0][0]  # of the first file
+        raise OutputError(f"cannot write {target}: {reason}; choose another place for it") from None
 
 
 def write_inside(folder: Path, name: str, content: bytes) -> Path:
@@ -187,15 +192,19 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     """Write files by name into `folder`, which is made where there is none; on an error it is not left behind."""
     check_names(folder, files)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
+    remove = partial(_remove_made, made, files)
+    undo_at_end(remove, remove)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return {name: write_inside(folder, name, content) for name, content in files.items()}
     except OSError as error:
-        _remove_made(made, files)
+        remove()
         raise cannot_write(folder, error) from None
     except BaseException:
-        _remove_made(made, files)
+        remove()
         raise
+    finally:
+        forget_undo(remove)
 
 
 def _remove_made(made: list[Path], files: Mapping[str, bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -233,6 +234,19 @@ def test_files_that_cannot_be_written_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         write_files(tmp_path / "there" / "out", {"b/c": b""})
     assert list(tmp_path.iterdir()) == [tmp_path / "there"]
+
+
+def test_a_copy_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is told of in one line, not as Python's list of all files."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("x")
+    monkeypatch.setattr(shutil.copytree, "__defaults__", (False, None, fail, False, False))
+    with pytest.raises(OutputError, match=re.escape("cannot write ") + ".*/b: .*No space left on device; choose"):
+        copy_folder(tmp_path / "a", tmp_path / "b")
 
 
 def test_a_report_that_fails_leaves_no_folder(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,16 +101,17 @@ def refusing(*_: object) -> Any:
     raise vela_worker.VelaError("not today")
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, EOFError])  # click takes EOFError for Ctrl-D
 def test_what_nobody_expects_ends_a_command_with_its_own_code(
-    monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     def broken(*_: object) -> Any:
-        raise ZeroDivisionError("a defect")
+        raise error("a defect")
 
     monkeypatch.setattr("npu_memplan.compiler.extract_problem", broken)
     failed = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "made")
     assert failed.code == 3
-    assert "npu-memplan: internal fault: ZeroDivisionError: a defect" in failed.err
+    assert f"npu-memplan: internal fault: {error.__name__}: a defect" in failed.err
     assert "Traceback" in failed.err
 
 

@@ -16,6 +16,7 @@ import pytest
 import tvm
 
 from npu_memplan.errors import RefusalError
+from npu_memplan.files import paths
 from npu_memplan.files.folders import owned_folder, scratch_folder, staged_directory
 from npu_memplan.files.paths import write_whole
 from npu_memplan.process.ending import HeldSignals, end_on_signals, lacks_memory, raise_lack_of_memory
@@ -128,6 +129,19 @@ def test_no_file_is_replaced_after_it(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "a").write_bytes(b"sound")
     assert end_command(work, tmp_path).code == 143
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"sound")]
+
+
+def test_files_of_a_new_folder_go_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal arrives when the first of them is in its place."""
+    write = paths.write_inside
+
+    def write_and_signal(folder: Path, name: str, content: bytes) -> None:
+        write(folder, name, content)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(paths, "write_inside", write_and_signal)
+    assert end_command(lambda: paths.write_files(tmp_path / "new" / "out", {"a": b"", "b": b""}), tmp_path).code == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_of_another_thread_is_killed_with_its_files(tmp_path: Path) -> None:
