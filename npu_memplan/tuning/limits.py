@@ -12,7 +12,7 @@ limit, or with estimated cycles within the time that is asked for, and no pool k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import gt
 
@@ -22,9 +22,19 @@ from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..planners import PlanningError
 from ..request import Loaded
-from ..stages import Extracted, Planned
+from ..stages import Planned
 from .candidate import ProgramCandidate, cycles_by_model
-from .ranking import ENDLESS, ModelCache, Ranking, beside_vela, endless_pools, npu_calls, port_bound, without_limits
+from .ranking import (
+    ENDLESS,
+    ModelCache,
+    Ranking,
+    beside_vela,
+    endless_pools,
+    npu_calls,
+    port_bound,
+    resize_pools,
+    without_limits,
+)
 from .selection import COMPILERS, OURS, VELA, select_fastest
 from .smallest import smallest
 from .weight_prefetch import is_ended
@@ -59,7 +69,7 @@ class LimitSearch:
         """
         requested = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
-            best = self._best(requested, enough)
+            best = select_in_pools(requested, self.memory_map, self._models, enough)
         except RefusalError as error:
             self.error = error
         else:
@@ -88,21 +98,46 @@ class LimitSearch:
         sized = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         return without_limits(planned, sized, {pool.name: pool.size_bytes for pool in sized.planned_pools()})
 
-    def _best(self, requested: CompileOptions, enough: float) -> Planned:
-        """The program that a compile of the same options selects."""
-        try:
-            best = select_fastest(requested, self.memory_map, self._models, enough=enough)
-        except PlanningError:
-            if not requested.has_rivals:
-                raise
-            return smallest(requested, self._models)
-        verify.check_own(best.extracted.problem, best.plan)
-        return beside_vela(best, self._models) if requested.has_rivals else best
-
     def _winner(self, limit_bytes: int, planned: Planned) -> Winner:
         cycles, _ = Ranking(self.memory_map)(planned)
         used = next(usage.used_bytes for usage in planned.plan.usage if usage.pool == self.pool)
         return Winner(limit_bytes, planned, cycles, used)
+
+
+def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float = 0) -> Planned:
+    """The program for resolved `options`, whose pools have sizes; `enough` as for `select_fastest`.
+
+    In pools of at most Vela's bytes it is the default program, where that fits. Where nothing that is fast fits, it is
+    the smallest.
+    """
+    if (usual := _default_in_pools(options, memory_map, models)) is not None:
+        return usual
+    try:
+        best = select_fastest(options, memory_map, models, enough=enough)
+    except PlanningError:
+        if not options.has_rivals:
+            raise
+        return smallest(options, models)
+    verify.check_own(best.extracted.problem, best.plan)
+    return beside_vela(best, models) if options.has_rivals else best
+
+
+def _default_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
+    """The program of the same options without sizes; None where that does not fit, or pools are larger than
+    Vela's bytes.
+    """
+    usual = replace(options, pools={}, max_ms=None)
+    if not (options.pools and options.has_rivals and usual.by_default):
+        return None
+    limits = _default_limits(usual, models)
+    if any(size > limits.get(name, 0) for name, size in options.pools.items()):
+        return None
+    found = models.keep("the default program", lambda: tune_within_vela(usual, memory_map, models))
+    if found is None or any(u.used_bytes > options.pools.get(u.pool, u.used_bytes) for u in found.plan.usage):
+        return None
+    extracted = resize_pools(found.extracted, options)
+    verify.check_own(extracted.problem, found.plan)
+    return replace(found, extracted=replace(extracted, loaded=replace(extracted.loaded, limit_bytes={})))
 
 
 _STEPS = 6  # limits below the first that is fast enough
@@ -182,20 +217,11 @@ _SLACK = 1.01  # of the fewest cycles
 _NODES = 20_000  # of the plan that gives a limit, and of the one that makes the result small
 
 
-def tune_within_vela(
-    options: CompileOptions,
-    memory_map: MemoryMap,
-    load: Callable[[CompileOptions], Loaded],
-    extract: Callable[[Loaded], Extracted],
-) -> Planned | None:
-    """The program for resolved `options`; None where nothing fits the limit. `load` and `extract` as for
-    `select_fastest`.
-    """
+def tune_within_vela(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
+    """The program for resolved `options`, whose pools have no sizes; None where nothing fits the limit."""
     sizes = {pool.name: pool.size_bytes for pool in options.planned_pools()}
-    free = [name for name, size in sizes.items() if size is None]
-    models = ModelCache(load, endless_pools(options), extract)
-    theirs = _velas_bytes(models, options, free)
-    limits = {name: theirs[name] for name in free if theirs.get(name)}
+    theirs = _velas_bytes(models, options)
+    limits = _default_limits(options, models)
     if not limits:
         return None
     slack, rank = _SLACK if options.objective == "auto" else 1.0, Ranking(memory_map)
@@ -221,10 +247,21 @@ def tune_within_vela(
     return beside_vela(replace(best, extracted=replace(best.extracted, loaded=loaded)), models)
 
 
-def _velas_bytes(models: ModelCache, options: CompileOptions, free: Collection[str]) -> Mapping[str, int]:
-    """Bytes by pool of Vela's arena, or of a plan; nothing where that takes none of the pools `free`, which have no
-    size of their own.
+def _default_limits(options: CompileOptions, models: ModelCache) -> Mapping[str, int]:
+    """The bytes that the default program may take of the pools that have no size of their own."""
+    theirs, sizes = _velas_bytes(models, options), options.planned_pools()
+    return {pool.name: theirs[pool.name] for pool in sizes if pool.size_bytes is None and theirs.get(pool.name)}
+
+
+def _velas_bytes(models: ModelCache, options: CompileOptions) -> Mapping[str, int]:
+    """Bytes by pool of Vela's arena, or of a plan; nothing where that takes none of the pools that have no size of
+    their own.
     """
+    return models.keep("Vela's bytes", lambda: _measure_velas_bytes(models, options))
+
+
+def _measure_velas_bytes(models: ModelCache, options: CompileOptions) -> Mapping[str, int]:
+    free = [pool.name for pool in options.planned_pools() if pool.size_bytes is None]
     for backend in (VELA, OURS):
         try:
             loaded = models.lower(wanted := replace(options, npu_compiler=COMPILERS[backend]))

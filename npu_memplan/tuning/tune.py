@@ -46,31 +46,27 @@ def tune(
         from .limits import fast_enough
 
         return fast_enough(options, memory_map, load, name)
+    from .ranking import ModelCache, endless_pools
+
+    models = ModelCache(load, endless_pools(options), extract)
     if memory_map is not None and options.by_default:
         from .limits import tune_within_vela
 
-        return tune_within_vela(options, memory_map, load, extract)
-    from .ranking import ModelCache, beside_vela, endless_pools
-
-    models = ModelCache(load, endless_pools(options), extract)
+        return tune_within_vela(options, memory_map, models)
     if options.has_rivals and options.objective == "bytes":
         from .smallest import smallest
 
         return smallest(options, models)
     if options.stream_input or memory_map is None or not (options.has_rivals or (options.stripes and options.has_size)):
         return None
-    from .selection import select_fastest
+    from .limits import select_in_pools
 
     try:
-        best = select_fastest(options, memory_map, models)
+        return select_in_pools(options, memory_map, models)
     except PlanningError:
-        if not options.has_rivals:
-            return None
-        from .smallest import smallest
-
-        return smallest(options, models)
-    verify.check_own(best.extracted.problem, best.plan)
-    return beside_vela(best, models) if options.has_rivals else best
+        if options.has_rivals:
+            raise
+        return None
 
 
 def prefetch_weights(planned: Planned) -> Planned:
