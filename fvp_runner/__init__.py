@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .result import Array, RunResult, compare_outputs
     from .runner import RUNNERS, create, missing
     from .steps import reference_steps, run_steps
-    from .vela_check import FirmwareFacts, Level, Remark, check_network
+    from .vela_check import FirmwareFacts, Level, Remark, check_memories, check_network
 
 _NAMES = {  # by module
     "base": "RunCheckError RunOptions RunOutputs RunTimeoutError wants_sanitizer",
@@ -59,7 +59,7 @@ _NAMES = {  # by module
     "result": "Array RunResult compare_outputs",
     "runner": "RUNNERS create missing",
     "steps": "reference_steps run_steps",
-    "vela_check": "FirmwareFacts Level Remark check_network",
+    "vela_check": "FirmwareFacts Level Remark check_memories check_network",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

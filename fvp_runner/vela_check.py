@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import data_offsets
 from npu_memplan.models.vela import NpuCall
@@ -121,7 +122,7 @@ def check_alignments(network: Network, data: bytes) -> Iterator[Remark]:
 
 
 def check_operators(
-    network: Network, data: bytes, registered: Collection[str], board: Board, path: str
+    network: Network, data: bytes, registered: Collection[str], board: Board | None, path: str
 ) -> Iterator[Remark]:
     """Whether the firmware's resolver has every operator: of those given, or of all that TFLite Micro has. `path` is
     the file, for a command that compiles it.
@@ -129,7 +130,7 @@ def check_operators(
     needed = dict.fromkeys([*(NPU_OPERATOR for _ in network.npu_calls), *(o.name for o in network.cpu_operators)])
     listed = ", ".join(needed)
     if not network.npu_calls:
-        why = network.why_nothing_runs_on_the_npu(path, f"--board {board.name} ")
+        why = network.why_nothing_runs_on_the_npu(path, "" if board is None else f"--board {board.name} ")
         yield Remark(Level.WRONG, "operators", why)
     missing = [name for name in needed if registered and name not in registered]
     for name in missing:
@@ -294,20 +295,29 @@ class FirmwareFacts:
 
 
 def check_network(
-    network: Network, data: bytes, board: Board, requested: FirmwareFacts, inputs: Sequence[Array]
+    network: Network,
+    data: bytes,
+    board: Board | None,
+    requested: FirmwareFacts,
+    inputs: Sequence[Array],
+    memory_map: MemoryMap | None = None,
 ) -> list[Remark]:
-    """Every finding, in the order in which a firmware would meet them; `network` was read from `data`."""
+    """Every finding, in the order in which a firmware would meet them; `network` was read from `data`.
+
+    `board`: None leaves out what only a board decides. `memory_map`: that of the cycles of the run; None: the usual
+    one of the NPU.
+    """
     found = [
-        *check_accelerators(network, board),
+        *(check_accelerators(network, board) if board else ()),
         *check_alignments(network, data),
         *check_operators(network, data, requested.registered, board, requested.path),
         *check_regions(network),
         *check_arena(network, requested.arena_bytes),
-        *check_memories(network, len(data), board),
+        *(check_memories(network, len(data), board) if board else ()),
         *_check_hazards(network),
     ]
     if network.npu_calls:
-        found += _check_run(network, data, requested, inputs)
+        found += _check_run(network, data, requested, inputs, memory_map)
     return found
 
 
@@ -324,10 +334,16 @@ def _check_hazards(network: Network) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "hazards", "no kernel or transfer starts before what it depends on has ended")
 
 
-def _check_run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequence[Array]) -> Iterator[Remark]:
+def _check_run(
+    network: Network,
+    data: bytes,
+    requested: FirmwareFacts,
+    values: Sequence[Array],
+    memory_map: MemoryMap | None,
+) -> Iterator[Remark]:
     recorder = LayerRecorder()
     try:
-        ran = NetworkModel(network, data).run(values, observer=recorder)
+        ran = NetworkModel(network, data, where=memory_map).run(values, observer=recorder)
     except NpuMemplanError as error:
         yield Remark(Level.WRONG, "run", f"{type(error).__name__.removesuffix('Error')}: {error}")
         return

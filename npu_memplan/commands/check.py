@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +26,19 @@ from ..sizes import parse_named_size, parse_size
 if TYPE_CHECKING:
     from fvp_runner import FirmwarePools, Remark
 
+    from ..ethosu.time import MemoryMap
     from ..models.network import Network
+    from ..options import CompileOptions
     from ..target_data import Board
 
 
 @click.command(help="Say why a .tflite or .pte of Vela's will not run on a board: accelerator, versions, alignment, "
                "operators to register, regions, arena, memory, hazards; then run it on the NPU model.")  # fmt: skip
 @click.argument("network", type=PLACE)
-@click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="The board "
-              "it is for.")  # fmt: skip
+@click.option("--board", default="", metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="The board "
+              "it is for; default: all with the network's NPU.")  # fmt: skip
+@click.option("--memory-mode", default="", metavar="NAME", shell_complete=command_line.memory_modes, help="How the "
+              "network was compiled; default: the board's, or the NPU's.")  # fmt: skip
 @click.option("--registered", default="", type=split_names, metavar="OP,OP",
               help="Operators that the firmware registers; "
               "default: all that TFLite Micro has.")  # fmt: skip
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
 def command(
     network: Path,
     board: str,
+    memory_mode: str,
     registered: tuple[str, ...],
     arena: int | None,
     pools: tuple[tuple[str, int], ...],
@@ -63,46 +69,69 @@ def command(
     from fvp_runner import FirmwarePools, Level
 
     from ..models.flatbuffer import read_file
+    from ..options import CompileOptions
     from ..target_data import load_board
 
-    data, description = read_file(network), load_board(board)
+    data, description = read_file(network), load_board(board) if board else None
     if is_program(data):
-        check_unused(network.name, "a .pte", {"--arena": arena, "--reference": reference})
+        check_unused(network.name, "a .pte", {"--arena": arena, "--reference": reference, "--memory-mode": memory_mode})
+        if description is None:
+            raise click.UsageError("a .pte is checked for one board: give --board NAME (npu-memplan boards lists them)")
         firmware = FirmwarePools(registered, dict(pools), one_arena)
         remarks = _program_remarks(network.name, data, description, firmware, external, inputs)
         work: dict[str, Any] = {}
     else:
         check_unused(network.name, "no .pte", {"--pool": pools, "--one-arena": one_arena, "--data": external})
-        remarks, work = _network_remarks(network, data, board, (registered, arena, reference), inputs)
+        system = CompileOptions(board=board, memory_mode=memory_mode)
+        remarks, work = _network_remarks(network, data, system, (registered, arena, reference), inputs)
     wrong = sum(remark.level is Level.WRONG for remark in remarks)
     if as_json:
         rows = [remark.to_dict() for remark in remarks]
         click.echo(
-            json.dumps({"network": network.name, "board": description.name, "wrong": wrong, **work, "findings": rows})
+            json.dumps(
+                {
+                    "network": network.name,
+                    "board": description.name if description else None,
+                    "wrong": wrong,
+                    **work,
+                    "findings": rows,
+                }
+            )
         )
     else:
         verdict = f"{wrong} wrong" if wrong else "nothing wrong was found"
-        click.echo("; ".join((f"{network.name} on {description.name}: {verdict}", *_work_text(work))))
+        where = f" on {description.name}" if description else ""
+        click.echo("; ".join((f"{network.name}{where}: {verdict}", *_work_text(work))))
         for remark in remarks:
             click.echo(f"{remark.level.value:5}  {remark.topic:11}  {remark.text}")
     if wrong:
         raise click.exceptions.Exit(1)
 
 
-def _work_of(network: Network, board: str) -> dict[str, Any]:
-    """The operators on the NPU and on the CPU, and the NPU's estimated time on the board, where the board has
-    that NPU.
-    """
-    from ..ethosu.time import printed_cycles
-    from ..frontend.load import decoded_streams, network_memory_map
-    from ..options import CompileOptions
+def _memory_map(network: Network, system: CompileOptions) -> MemoryMap | None:
+    """The memories of the NPU's streams; None where there are none, or the board has another NPU."""
+    from ..frontend.load import network_memory_map
     from ..target_data import load_board
+
+    calls = network.npu_calls
+    if not calls or (system.board and not _has_npus(network, load_board(system.board))):
+        return None
+    return network_memory_map(network, system)
+
+
+def _has_npus(network: Network, board: Board) -> bool:
+    return all(call.accelerator.name in board.accelerators for call in network.npu_calls)
+
+
+def _work_of(network: Network, where: MemoryMap | None) -> dict[str, Any]:
+    """The operators on the NPU and on the CPU, and the NPU's estimated time in these memories."""
+    from ..ethosu.time import printed_cycles
+    from ..frontend.load import decoded_streams
 
     between: dict[str, int] = {}
     clock_hz = 0.0
     calls = network.npu_calls
-    if calls and all(call.accelerator.name in load_board(board).accelerators for call in calls):
-        where = network_memory_map(network, CompileOptions(board=board))
+    if where is not None:
         with suppress(NpuMemplanError):  # a wrong stream has a finding of its own
             between, clock_hz = printed_cycles(decoded_streams(calls), where), where.clock_hz
     on_cpu = [operator.name for operator in network.cpu_operators]
@@ -116,8 +145,7 @@ def _work_text(work: dict[str, Any]) -> Iterator[str]:
     if not work:
         return
     if work["npu_ms"] is not None:
-        least, most = (f"{end(work['npu_ms_by_model'].values()):.3f}" for end in (min, max))
-        yield f"NPU about {least if least == most else f'{least} to {most}'} ms (estimated)"
+        yield _time_text(work)
     on_cpu = work["cpu_operators"]
     if on_cpu:
         kinds = ", ".join(dict.fromkeys(on_cpu))
@@ -125,8 +153,32 @@ def _work_text(work: dict[str, Any]) -> Iterator[str]:
         yield f"{len(on_cpu)} of {total} operators on the CPU ({kinds}), whose time is not estimated"
 
 
+def _time_text(work: dict[str, Any]) -> str:
+    least, most = (f"{end(work['npu_ms_by_model'].values()):.3f}" for end in (min, max))
+    return f"NPU about {least if least == most else f'{least} to {most}'} ms (estimated)"
+
+
+def _board_remarks(network: Network, file_bytes: int, system: CompileOptions) -> Iterator[Remark]:
+    """On which of the boards with the network's NPU it fits, and its time there."""
+    from fvp_runner import Level, Remark, check_memories
+
+    from ..target_data import board_names, load_board
+
+    boards = [board for board in map(load_board, board_names()) if _has_npus(network, board)]
+    for board in boards if network.npu_calls else ():
+        wrong = [r.text for r in check_memories(network, file_bytes, board) if r.level is Level.WRONG]
+        try:
+            work = _work_of(network, _memory_map(network, replace(system, board=board.name)))
+        except NpuMemplanError as error:
+            wrong.append(str(error))
+        if wrong:
+            yield Remark(Level.NOTE, "board", f"{board.name}: does not fit: {'; '.join(wrong)}")
+        else:
+            yield Remark(Level.RIGHT, "board", f"{board.name}: fits; {_time_text(work)}")
+
+
 def _network_remarks(
-    path: Path, data: bytes, where: str, firmware: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
+    path: Path, data: bytes, system: CompileOptions, firmware: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
 ) -> tuple[list[Remark], dict[str, Any]]:
     from fvp_runner import (
         FirmwareFacts,
@@ -140,7 +192,7 @@ def _network_remarks(
     from ..models.tflite import read_network
     from ..target_data import load_board
 
-    board = load_board(where)
+    board = load_board(system.board) if system.board else None
     try:
         parsed = read_network(data, path.name)
     except ContainerError as error:
@@ -149,7 +201,11 @@ def _network_remarks(
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
     registered, arena, reference = firmware
     requested = FirmwareFacts(registered, arena, None if reference is None else read_file(reference), str(path))
-    return check_network(parsed, data, board, requested, values), _work_of(parsed, where)
+    where = _memory_map(parsed, system)
+    found = check_network(parsed, data, board, requested, values, where)
+    if board is None:
+        return [*found, *_board_remarks(parsed, len(data), system)], _work_of(parsed, None)
+    return found, _work_of(parsed, where)
 
 
 def _program_remarks(

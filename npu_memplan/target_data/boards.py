@@ -215,7 +215,8 @@ class Board(BoardFile, frozen=True, kw_only=True):
                 return self.placements[name]
         raise TargetDataError(
             f"board {self.name!r} does not say where pools go in memory mode {memory_mode!r}; "
-            f"it has: {', '.join(self.placements)}. Add [placement.{memory_mode}] to {self.path}"
+            f"it has: {', '.join(self.placements)}; name one of these with --memory-mode, or give a copy of its file "
+            f"with [placement.{memory_mode}] as --board FILE.toml"
         )
 
 

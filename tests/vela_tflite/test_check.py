@@ -20,7 +20,7 @@ from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import data_offsets, read_network
 from npu_memplan.models.vela_file import ArenaPlan, NpuOperator, rebuild_file
 from npu_memplan.options import CompileOptions
-from npu_memplan.target_data import board_names
+from npu_memplan.target_data import board_names, load_board
 from npu_memplan.vela_tflite.emit import emit
 from tests.support.real_data import real_model
 
@@ -105,6 +105,38 @@ def test_the_verdict_has_the_npus_time_and_the_cpus_operators(tmp_path: Path) ->
     assert 0 < document["npu_ms"] == document["npu_ms_by_model"]["shared by halves"]
     assert document["npu_ms"] < max(document["npu_ms_by_model"].values())
     assert "SVDF" in document["cpu_operators"]
+
+
+def test_without_a_board_all_that_have_the_npu_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(right())
+    done = CliRunner().invoke(cli, ["check", str(path), "--json"])
+    document = json.loads(done.output)
+    assert (done.exit_code, document["board"], document["npu_ms"]) == (0, None, None)
+    texts = [f["text"] for f in document["findings"] if f["topic"] == "board"]
+    have = [name for name in board_names() if "ethos-u55-256" in load_board(name).accelerators]
+    assert [text.partition(":")[0] for text in texts] == have
+    for text in texts:  # the time is that of a check for the board alone
+        name = text.partition(":")[0]
+        headline = CliRunner().invoke(cli, ["check", str(path), "--board", name]).output.splitlines()[0]
+        assert text.partition("; ")[2] in headline
+
+
+def test_a_board_that_lacks_the_mode_or_the_room_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(right())
+    done = CliRunner().invoke(cli, ["check", str(path), "--memory-mode", "Dedicated_Sram"])
+    assert re.search(r"note +board +himax|note +board +alif-e7-hp: does not fit: .*Dedicated_Sram", done.output)
+
+
+@pytest.mark.parametrize("board", ["alif-e7-hp", "renesas-ra8p1"])
+def test_the_run_has_the_cycles_of_the_verdict(tmp_path: Path, board: str) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(right())
+    document = json.loads(CliRunner().invoke(cli, ["check", str(path), "--board", board, "--json"]).output)
+    (ran,) = (f["text"] for f in document["findings"] if f["topic"] == "run")
+    (cycles,) = re.findall(r"([\d,]+) estimated cycles", ran)
+    assert int(cycles.replace(",", "")) == pytest.approx(document["npu_ms"] * load_board(board).clock.npu_hz / 1000)
 
 
 def test_a_newer_architecture(tmp_path: Path) -> None:
