@@ -26,6 +26,7 @@ def legalize_host(
     """
     from tvm import relax
 
+    _register_rules(module)
     try:
         folded = _with_copies(module, _fold_constants(module))
         legal = relax.transform.LegalizeOps()(folded)
@@ -40,6 +41,19 @@ def legalize_host(
             f"{name} has operators that neither the NPU nor TVM's host code can run:\n{stuck}\n{advice}"
         )
     return legal
+
+
+def _register_rules(module: Any) -> None:
+    """Execute the module of TVM that registers its legalisations, which a command puts off, if one is used."""
+    import tvm_ffi
+    from tvm import ir, relax
+
+    found: list[Any] = []
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            tvm_ffi.structural_walk(function, (ir.Call, found.append), order="pre")
+    if any(name_of(call) not in _TIR_CALLS for call in found):
+        assert relax.transform.legalize_ops.binary is not None
 
 
 def _unplanned_bindings(module: Any) -> list[Any]:
@@ -164,5 +178,6 @@ def _shape(variable: Any) -> str:
     )
 
 
+_TIR_CALLS = frozenset(("call_tir", "call_tir_inplace"))
 # calls of main that the planner understands: PrimFuncs and views
 _PLANNED = frozenset(("call_tir", "call_tir_inplace", *RESHAPING))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,30 +36,105 @@ def start_loading(path: Path, options: CompileOptions) -> None:
         data = read_bytes(path)
         if data[4:8] not in (b"TFL3", b"TOSA"):
             return
-        _import_less_of_tvm()
+        if not options.operators:  # Python of the user's may need all of TVM
+            _import_less_of_tvm()
         if not options.host_ops and not options.external:  # these have to be looked up in the model first
             start_compile(data, vela_options(options.resolve_defaults()))
 
 
+# Half of the time of TVM's import, and none of what lifting or lowering for an NPU calls.
+_PUT_OFF = frozenset({
+    "tvm.relax.backend.adreno", "tvm.relax.backend.gpu_generic", "tvm.relax.frontend.nn", "tvm.relax.training",
+    "tvm.relax.transform.legalize_ops", "tvm.rpc", "tvm.s_tir.dlight", "tvm.s_tir.meta_schedule", "tvm.topi",
+})  # fmt: skip
+
+
 def _import_less_of_tvm() -> None:
-    """Leave out two fifths of the time of TVM's import, for parts that a lifted stream does not need."""
+    """Leave out two thirds of the time of TVM's import, for parts that an NPU's program does not need."""
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")  # TVM's own switch for its GPU back ends
     if "tvm" not in sys.modules:
-        sys.meta_path.insert(0, _LeaveOut(sys.meta_path))
+        sys.meta_path.insert(0, _LeaveOut())
 
 
 class _LeaveOut(MetaPathFinder):
-    """Let TVM's first import of `tvm.runtime.disco`, its runtime for several machines, fail: TVM goes on without it,
-    and need not load that library. A later import finds it.
+    """Shortens TVM's first import, and is gone when that ends.
+
+    The import of `tvm.runtime.disco`, its runtime for several machines, fails: TVM goes on without it, and need not
+    load that library. The modules of `_PUT_OFF` are executed when the first of their names is asked for.
     """
 
-    def __init__(self, finders: list[Any]) -> None:
-        self._finders = finders
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname == "tvm.runtime.disco":
-            self._finders.remove(self)
             raise ImportError(f"{fullname} is not imported with TVM", name=fullname)
+        if fullname != "tvm" and fullname not in _PUT_OFF:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _WholeLoader(spec.loader, self) if fullname == "tvm" else _LaterLoader(spec.loader)
+        return spec
+
+
+class _LaterLoader(Loader):
+    """Leaves the execution of a module to the module."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        module.__class__ = _LaterModule
+
+
+class _LaterModule(ModuleType):
+    """A module that was put off."""
+
+    def __getattr__(self, name: str) -> Any:
+        self.__class__ = ModuleType  # type: ignore[assignment]  # from now on
+        assert isinstance(self.__loader__, Loader)
+        self.__loader__.exec_module(self)
+        return getattr(self, name)
+
+
+class _WholeLoader(_LaterLoader):
+    """Executes TVM."""
+
+    def __init__(self, loader: Loader, finder: _LeaveOut) -> None:
+        super().__init__(loader)
+        self._finder = finder
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        try:
+            with _functions_listed_once():
+                self._loader.exec_module(module)
+        finally:
+            sys.meta_path.remove(self._finder)
+
+
+@contextlib.contextmanager
+def _functions_listed_once() -> Iterator[None]:
+    """Inside, the names of all global functions are listed only when there are more than before: TVM asks for the
+    2,000 once for each of 50 modules, and removes none.
+    """
+    from tvm_ffi import registry
+
+    list_names = registry.list_global_func_names
+    known: list[str] = []
+
+    def list_once() -> list[str]:
+        if registry.get_global_func("ffi.FunctionListGlobalNamesFunctor")()(-1) != len(known):
+            known[:] = list_names()
+        return known
+
+    registry.list_global_func_names = list_once
+    try:
+        yield
+    finally:
+        registry.list_global_func_names = list_names
 
 
 def vela_options(options: CompileOptions) -> VelaOptions:
