@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .firmware_build.project import build_commands, write_project
     from .fvp import HINT, find_binary
     from .host.application import ApplicationRunner
-    from .layers import OperatorResult, Verdict, run_layers
+    from .layers import run_layers
     from .npu_model.errors import NpuModelError
     from .npu_model.network import LayerRecorder, LayerReport, NetworkModel, NetworkRun, compare_layers, trace_json
     from .npu_model.spec.u85 import unconfirmed_features
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .references.base import FrameworkReference
     from .references.kernels import TFLiteReference, describe_disagreements, find_disagreements
     from .references.opened import open_reference
-    from .result import Array, RunResult, compare_outputs
+    from .result import Array, OperatorResult, RunResult, Verdict, compare_outputs
     from .runner import RUNNERS, create, missing
     from .steps import reference_steps, run_steps
     from .vela_check import FirmwareFacts, Level, Remark, check_memories, check_network
@@ -48,7 +48,7 @@ _NAMES = {  # by module
     "firmware_build.project": "build_commands write_project",
     "fvp": "HINT find_binary",
     "host.application": "ApplicationRunner",
-    "layers": "OperatorResult Verdict run_layers",
+    "layers": "run_layers",
     "npu_model.errors": "NpuModelError",
     "npu_model.network": "LayerRecorder LayerReport NetworkModel NetworkRun compare_layers trace_json",
     "npu_model.spec.u85": "unconfirmed_features",
@@ -56,7 +56,7 @@ _NAMES = {  # by module
     "references.base": "FrameworkReference",
     "references.kernels": "TFLiteReference describe_disagreements find_disagreements",
     "references.opened": "open_reference",
-    "result": "Array RunResult compare_outputs",
+    "result": "Array OperatorResult RunResult Verdict compare_outputs",
     "runner": "RUNNERS create missing",
     "steps": "reference_steps run_steps",
     "vela_check": "FirmwareFacts Level Remark check_memories check_network",

@@ -16,7 +16,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -41,31 +40,7 @@ from .npu_model.network import Written, as_map, closest_part, kernel_output, sam
 from .npu_model.spec.feature_maps import Bytes
 from .npu_model.spec.stream import DecodedStep
 from .references.kernels import TFLiteReference, describe_disagreements, find_disagreements
-from .result import Array, compare_outputs, ulps_between
-
-
-class Verdict(Enum):
-    """The verdict on an operator; the value is printed."""
-
-    EQUAL = "equal"
-    DIFFERS = "DIFFERS"  # from what the reference makes of the same inputs
-    FOLLOWS = "differs too"  # and so did an input, for which the reference was not run
-    HIDDEN = "not visible"
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorResult:
-    """One operator of the source model. Counts are of elements that were seen."""
-
-    index: int
-    name: str  # of its first output
-    kind: str
-    verdict: Verdict
-    elements: int = 0
-    mismatches: int = 0
-    max_abs_diff: int | float = 0
-    max_ulps: int | None = 0  # of floats, how many representable numbers lie between; None: one is not a number
-    where: str = ""  # what wrote the first unequal part
+from .result import Array, OperatorResult, Verdict, compare_outputs, ulps_between
 
 
 @dataclass(frozen=True, slots=True)

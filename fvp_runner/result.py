@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -129,3 +130,27 @@ def compare_outputs(
         )
     outputs = tuple(compare_output(n, a, e) for n, a, e in zip(names, actual, expected, strict=True))
     return RunResult(runner, outputs, runner_version, npu_cycles, cycles_are_estimates)
+
+
+class Verdict(Enum):
+    """The verdict on an operator; the value is printed."""
+
+    EQUAL = "equal"
+    DIFFERS = "DIFFERS"  # from what the reference makes of the same inputs
+    FOLLOWS = "differs too"  # and so did an input, for which the reference was not run
+    HIDDEN = "not visible"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorResult:
+    """One operator of the source model. Counts are of elements that were seen."""
+
+    index: int
+    name: str  # of its first output
+    kind: str
+    verdict: Verdict
+    elements: int = 0
+    mismatches: int = 0
+    max_abs_diff: int | float = 0
+    max_ulps: int | None = 0  # of floats, how many representable numbers lie between; None: one is not a number
+    where: str = ""  # what wrote the first unequal part

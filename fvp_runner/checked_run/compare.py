@@ -29,13 +29,13 @@ from npu_memplan.process.ending import raise_lack_of_memory
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
 from ..host.runner import LocalRunner
-from ..layers import LayerComparison, OperatorResult, Verdict, recorded_run
+from ..layers import LayerComparison, recorded_run
 from ..npu_model.errors import NpuModelError
 from ..npu_model.network import LayerRecorder, NetworkModel, compare_layers
 from ..references.base import KeptStates, RealReference
 from ..references.kernels import continue_from, describe_disagreements, find_disagreements
 from ..references.opened import open_reference
-from ..result import Array, ComparisonError, compare_outputs
+from ..result import Array, ComparisonError, OperatorResult, Verdict, compare_outputs
 from .facts import OPERATORS, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")

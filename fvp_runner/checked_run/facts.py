@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..layers import OperatorResult
-from ..result import OutputComparison
+from ..result import OperatorResult, OutputComparison
 
 REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
 PHASE, FACTS, FAULT = "phase", "facts", "fault"  # what a line of the process has

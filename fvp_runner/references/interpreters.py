@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import tflite
 from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
@@ -143,6 +142,8 @@ def lower_version(model: bytes, name: str, version: int, is_known: bool = False)
     of compatibility). So a model that sets no option means the same in any version whose kernel takes its types, and
     any model does where the kernel `is_known` to be that of the new version. tflite-micro ignores versions.
     """
+    import tflite
+
     data = bytearray(model)
     root = tflite.Model.GetRootAsModel(data, 0)
     number = getattr(tflite.BuiltinOperator, name, None)
@@ -160,7 +161,7 @@ def lower_version(model: bytes, name: str, version: int, is_known: bool = False)
     return bytes(data)
 
 
-def _sets_options(operator: tflite.Operator) -> bool:
+def _sets_options(operator: Any) -> bool:
     """Whether an operator's table of options has a field."""
     for table in (operator.BuiltinOptions(), operator.BuiltinOptions2()):
         if table is not None and any(table.Offset(slot) for slot in range(4, 4 + 2 * _OPTION_FIELDS, 2)):

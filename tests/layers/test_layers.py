@@ -13,11 +13,12 @@ from click.testing import CliRunner, Result
 
 from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.layers import LayerComparison, NpuOutput, OperatorResult, Recorder, Verdict
+from fvp_runner.layers import LayerComparison, NpuOutput, Recorder
 from fvp_runner.npu_model.bound.kernels import Bound
 from fvp_runner.npu_model.bound.memory import Dma
 from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.references.kernels import TFLiteReference
+from fvp_runner.result import OperatorResult, Verdict
 from npu_memplan import compile as compile_model
 from npu_memplan.cli import cli
 from tests.support.real_data import real_model
