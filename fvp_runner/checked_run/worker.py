@@ -15,12 +15,16 @@ from typing import Any
 
 import msgspec
 
-from .compare import compare_file, compare_runs
+from npu_memplan.process.later import put_off_schema
+
 from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
 
 
 def main(descriptor: int) -> None:
     """Serve one request."""
+    put_off_schema()
+    from .compare import compare_file, compare_runs
+
     text = sys.stdin.buffer.readline()
     if not text:  # the caller has ended, or needs no check
         return

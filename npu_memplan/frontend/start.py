@@ -15,13 +15,13 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.time.systems import System, load_system
 from ..ethosu.time.vela_ini import NAME, board_ini
 from ..files.paths import read_bytes
 from ..options import NO_NPU, CompileOptions
+from ..process.later import LaterLoader
 from ..target_data import load_board
 from ..vela.worker import VelaOptions, start_compile
 
@@ -72,33 +72,11 @@ class _LeaveOut(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _WholeLoader(spec.loader, self) if fullname == "tvm" else _LaterLoader(spec.loader)
+            spec.loader = _WholeLoader(spec.loader, self) if fullname == "tvm" else LaterLoader(spec.loader)
         return spec
 
 
-class _LaterLoader(Loader):
-    """Leaves the execution of a module to the module."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        module.__class__ = _LaterModule
-
-
-class _LaterModule(ModuleType):
-    """A module that was put off."""
-
-    def __getattr__(self, name: str) -> Any:
-        self.__class__ = ModuleType  # type: ignore[assignment]  # from now on
-        assert isinstance(self.__loader__, Loader)
-        self.__loader__.exec_module(self)
-        return getattr(self, name)
-
-
-class _WholeLoader(_LaterLoader):
+class _WholeLoader(LaterLoader):
     """Executes TVM."""
 
     def __init__(self, loader: Loader, finder: _LeaveOut) -> None:

@@ -1,0 +1,89 @@
+"""Imports that a command puts off, because most commands end without a need of them.
+
+Invariant: whoever asks a module that was put off for a name gets what an ordinary import has; only when it is executed
+differs. For processes of our own alone: a library leaves its caller's imports as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:  # the module of these two takes longer to import than a command's help
+    Loader = MetaPathFinder = object
+
+
+class LaterModule(ModuleType):
+    """A module that is executed when the first of its names is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        execute_module(self)
+        return getattr(self, name)
+
+
+def execute_module(module: ModuleType) -> None:
+    """Execute a module that was put off; it is an ordinary one from now on."""
+    module.__class__ = ModuleType
+    loader: Any = module.__loader__
+    loader.exec_module(module)
+
+
+class LaterLoader(Loader):
+    """Makes a module of the class `kind`, which executes itself."""
+
+    def __init__(self, loader: Loader, kind: type[ModuleType] = LaterModule) -> None:
+        self._loader, self._kind = loader, kind
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to the import system."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        module.__class__ = self._kind
+
+
+class _Schema(ModuleType):
+    """The package `tflite`, which imports 186 modules for the names of all of them. Most are a class in a module of
+    the same name; such a module is imported when its class is asked for, and all are for any other name.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            try:
+                return getattr(import_module(f"{self.__name__}.{name}"), name)
+            except (ImportError, AttributeError):
+                pass
+        execute_module(self)
+        return getattr(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """The import of a module sets it here, in place of its class."""
+        super().__setattr__(name, getattr(value, name, value) if isinstance(value, ModuleType) else value)
+
+
+class _SchemaFinder(MetaPathFinder):
+    """Finds `tflite`, once."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "tflite":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = LaterLoader(spec.loader, _Schema)
+        return spec
+
+
+def put_off_schema() -> None:
+    """Import the modules of `tflite` one by one in this process, if it has imported none."""
+    if "tflite" not in sys.modules:
+        sys.meta_path.insert(0, _SchemaFinder())

@@ -1,0 +1,50 @@
+"""What is put off is what an ordinary import has, in the end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from npu_memplan.process.programs import python_child
+
+_PROGRAM = """
+import json, sys
+if sys.argv[1] == "put off":
+    from npu_memplan.process.later import put_off_schema
+    put_off_schema()
+import tflite
+facts = {"finders": [type(finder).__name__ for finder in sys.meta_path]}
+early = [tflite.Model.__name__, tflite.TensorType.INT8, tflite.Model.GetRootAsModel.__name__]
+from tflite.SubGraph import SubGraph  # it imports modules of classes, which the package then has
+early += [tflite.Tensor.__name__, tflite.SubGraph is SubGraph, hasattr(tflite, "absent")]
+facts["early"] = early
+facts["all"] = {name: type(value).__name__ for name, value in vars(tflite).items() if not name.startswith("_")}
+facts["version"] = tflite.__version__
+modules = sum(name.startswith("tflite.") for name in sys.modules)
+print(json.dumps([facts, modules]))
+"""
+
+
+def read_facts(how: str) -> tuple[dict[str, Any], int]:
+    """What an interpreter has of `tflite`."""
+    done = subprocess.run(python_child(_PROGRAM, how), capture_output=True, text=True, check=True)
+    facts, modules = json.loads(done.stdout)
+    return facts, modules
+
+
+def test_tflite_has_the_same_names_in_the_end() -> None:
+    assert read_facts("put off") == read_facts("at once")
+
+
+def test_a_network_is_read_by_a_few_modules_of_tflite() -> None:
+    program = """
+import sys
+from npu_memplan.process.later import put_off_schema
+put_off_schema()
+import tflite
+tflite.Model.GetRootAsModel, tflite.BuiltinOperator.ADD, tflite.TensorType.INT8
+print(sum(name.startswith("tflite.") for name in sys.modules))
+"""
+    done = subprocess.run(python_child(program), capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 20
