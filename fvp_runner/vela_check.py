@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import data_offsets
 from npu_memplan.models.vela import NpuCall
@@ -300,12 +299,10 @@ def check_network(
     board: Board | None,
     requested: FirmwareFacts,
     inputs: Sequence[Array],
-    memory_map: MemoryMap | None = None,
 ) -> list[Remark]:
     """Every finding, in the order in which a firmware would meet them; `network` was read from `data`.
 
-    `board`: None leaves out what only a board decides. `memory_map`: that of the cycles of the run; None: the usual
-    one of the NPU.
+    `board`: None leaves out what only a board decides.
     """
     found = [
         *(check_accelerators(network, board) if board else ()),
@@ -317,7 +314,7 @@ def check_network(
         *_check_hazards(network),
     ]
     if network.npu_calls:
-        found += _check_run(network, data, requested, inputs, memory_map)
+        found += _check_run(network, data, requested, inputs)
     return found
 
 
@@ -334,16 +331,10 @@ def _check_hazards(network: Network) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "hazards", "no kernel or transfer starts before what it depends on has ended")
 
 
-def _check_run(
-    network: Network,
-    data: bytes,
-    requested: FirmwareFacts,
-    values: Sequence[Array],
-    memory_map: MemoryMap | None,
-) -> Iterator[Remark]:
+def _check_run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequence[Array]) -> Iterator[Remark]:
     recorder = LayerRecorder()
     try:
-        ran = NetworkModel(network, data, where=memory_map).run(values, observer=recorder)
+        ran = NetworkModel(network, data).run(values, observer=recorder)
     except NpuMemplanError as error:
         yield Remark(Level.WRONG, "run", f"{type(error).__name__.removesuffix('Error')}: {error}")
         return

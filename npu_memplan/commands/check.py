@@ -201,11 +201,10 @@ def _network_remarks(
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
     registered, arena, reference = firmware
     requested = FirmwareFacts(registered, arena, None if reference is None else read_file(reference), str(path))
-    where = _memory_map(parsed, system)
-    found = check_network(parsed, data, board, requested, values, where)
+    found = check_network(parsed, data, board, requested, values)
     if board is None:
         return [*found, *_board_remarks(parsed, len(data), system)], _work_of(parsed, None)
-    return found, _work_of(parsed, where)
+    return found, _work_of(parsed, _memory_map(parsed, system))
 
 
 def _program_remarks(

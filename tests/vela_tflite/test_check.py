@@ -129,16 +129,6 @@ def test_a_board_that_lacks_the_mode_or_the_room_is_said(tmp_path: Path) -> None
     assert re.search(r"note +board +himax|note +board +alif-e7-hp: does not fit: .*Dedicated_Sram", done.output)
 
 
-@pytest.mark.parametrize("board", ["alif-e7-hp", "renesas-ra8p1"])
-def test_the_run_has_the_cycles_of_the_verdict(tmp_path: Path, board: str) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(right())
-    document = json.loads(CliRunner().invoke(cli, ["check", str(path), "--board", board, "--json"]).output)
-    (ran,) = (f["text"] for f in document["findings"] if f["topic"] == "run")
-    (cycles,) = re.findall(r"([\d,]+) estimated cycles", ran)
-    assert int(cycles.replace(",", "")) == pytest.approx(document["npu_ms"] * load_board(board).clock.npu_hz / 1000)
-
-
 def test_a_newer_architecture(tmp_path: Path) -> None:
     (call,) = network().npu_calls
     newer = Payload(call.accelerator, call.words, architecture_id=0x12006001)
