@@ -22,6 +22,7 @@ _UNITS = {
     "mb": 1000**2,
     "gib": 1024**3,
 }
+_TOO_LARGE = 1 << 53  # bytes: beyond it floats are not exact
 
 
 class SizeError(NpuMemplanError):
@@ -46,6 +47,8 @@ def parse_size(text: str) -> int:
     if match is None or match[2].lower() not in _UNITS:
         raise SizeError(f"cannot read the size {text!r}; write bytes or a unit, e.g. 98304, 96KiB or 1.5MiB")
     size = float(match[1]) * _UNITS[match[2].lower()]
+    if size >= _TOO_LARGE:
+        raise SizeError(f"the size {text[:40]!r} is {_TOO_LARGE:,} bytes or more: no memory has as many")
     if size != int(size):
         raise SizeError(f"the size {text!r} is {size} bytes: not a whole number")
     return int(size)

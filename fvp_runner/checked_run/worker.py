@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from npu_memplan.process.ending import lacks_room
 from npu_memplan.process.later import put_off_schema
 
 from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
@@ -41,8 +42,11 @@ def main(descriptor: int) -> None:
         try:
             compared = compare_file if Path(request.directory).is_file() else compare_runs
             found = compared(request, report_phase)
-        except Exception:
-            say(**{FAULT: traceback.format_exc()})
+        except Exception as error:
+            if lacks_room(error):
+                say(**{FACTS: RunFacts(refused=f"there is not enough room here for a run: {error}")})
+            else:
+                say(**{FAULT: traceback.format_exc()})
         else:
             say(**{FACTS: found})
     os._exit(0)  # C that hangs may still run in a thread, and libraries need no farewell

@@ -9,6 +9,7 @@ thread begins meanwhile is never begun. Nothing takes a lack of memory for a fau
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ _NO_MEMORY = (
     "thread constructor failed",
     "Resource temporarily unavailable",
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
 _requested: list[int] = []  # signals, in their order
 _holding: list[object] = []  # what the end waits for
 _begun: dict[Hashable, Callable[[], object]] = {}  # what it undoes
@@ -80,6 +82,11 @@ def lacks_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError | ImportError | OSError) and any(t in str(error) for t in _NO_MEMORY)
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Whether `error` says that this machine refused memory, bytes of a disk or a file to open."""
+    return lacks_memory(error) or (isinstance(error, OSError) and error.errno in _FULL)
 
 
 @contextlib.contextmanager

@@ -110,4 +110,5 @@ def _printable_stream(stream: TextIO) -> TextIO:
 
 def print_nowhere() -> None:
     """Drop what is left in stdout's buffer and cannot be written; Python would complain about it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):  # a process may have no file left to open
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -34,6 +34,12 @@ def test_a_fraction_of_a_byte_is_refused() -> None:
     assert str(error.value) == "the size '0.3KiB' is 307.2 bytes: not a whole number"
 
 
+@pytest.mark.parametrize("text", ["9007199254740992", "9" * 400, "9000000GiB"])
+def test_what_no_memory_has_is_refused(text: str) -> None:
+    with pytest.raises(SizeError, match=r"is 9,007,199,254,740,992 bytes or more: no memory has as many"):
+        parse_size(text)
+
+
 def test_pools_are_named() -> None:
     assert parse_named_size("sram=96KiB") == ("sram", 98304)
     with pytest.raises(SizeError) as error:

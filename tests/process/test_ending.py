@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import tvm
 
+from fvp_runner.checked_run import worker
+from fvp_runner.checked_run.facts import FACTS, RunRequest
 from npu_memplan.errors import RefusalError
 from npu_memplan.files import paths
 from npu_memplan.files.folders import owned_folder, scratch_folder, staged_directory
@@ -203,3 +211,16 @@ def test_a_lack_of_memory_is_no_fault(text: str) -> None:
 
 def test_another_error_has_no_cause_outside() -> None:
     raise_lack_of_memory(RuntimeError("a fault"))
+
+
+def test_a_full_disk_is_no_fault_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    request = msgspec.json.encode(RunRequest(str(tmp_path), "m.tflite", ("random:0",))) + b"\n"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(request)))
+    monkeypatch.setattr("fvp_runner.checked_run.compare.compare_runs", fail)
+    answers = tmp_path / "answers"
+    run_in_fork(lambda: worker.main(os.open(answers, os.O_WRONLY | os.O_CREAT)) or 0, tmp_path / "printed", 60)
+    (line,) = answers.read_text().splitlines()
+    assert "not enough room here for a run: [Errno 28] No space left on device" in json.loads(line)[FACTS]["refused"]
