@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 STEPS = 100_000
 """Steps from state to state that are looked at for a proven best order of one graph; past them, the beam decides."""
@@ -160,8 +161,7 @@ class OperatorGraph:
             yield start, count
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _State:
+class _State(NamedTuple):
     """Operators that have run, as bits. Of two with the same peak, the one that is further goes first."""
 
     peak: int
