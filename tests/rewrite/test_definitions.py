@@ -15,7 +15,7 @@ from tvm import ir, tirx
 from npu_memplan.extract.program import number
 from npu_memplan.extract.tir import nodes_of
 from npu_memplan.rewrite.pools import evaluation, symbols_needed_by, used_by
-from npu_memplan.transform.verification.kernel import run
+from npu_memplan.transform.verification.kernel import KernelText, run
 
 h, w = tirx.Var("h", "int64"), tirx.Var("w", "int64")
 
@@ -66,14 +66,14 @@ def test_the_function_computes_the_values_of_the_expressions(seed):
         library["main"](found, others, *(point[s] for s in symbols))
         assert found.numpy().tolist() == [values[var] for var in wanted]
         seen: dict[int, int] = {}
-        run(function, [seen, {}, *(point[s] for s in symbols)])
+        run(KernelText(function), [seen, {}, *(point[s] for s in symbols)])
         assert [seen[i] for i in range(len(wanted))] == found.numpy().tolist()
 
 
 def test_one_definition_is_one_statement():
     seen: dict[int, int] = {}
     size = tirx.Var("size", "int64")
-    run(evaluation([[(size, h * 16)]], [size]), [seen, {}, 5])
+    run(KernelText(evaluation([[(size, h * 16)]], [size])), [seen, {}, 5])
     assert seen == {0: 80}
 
 
@@ -100,9 +100,9 @@ def test_what_is_not_understood_leaves_no_numbers():
     store = tirx.BufferStore(out, n, [tirx.IntImm("int64", 0)])
     loop = tirx.For(tirx.Var("i", "int64"), 0, 2, tirx.ForKind.SERIAL, store)
     seen: dict[int, int] = {}
-    run(tirx.PrimFunc([out, n], tirx.SeqStmt([store, loop])), [seen, 3])
+    run(KernelText(tirx.PrimFunc([out, n], tirx.SeqStmt([store, loop]))), [seen, 3])
     assert seen == {}
-    run(tirx.PrimFunc([out, n], tirx.SeqStmt([store, store])), [seen, None])
+    run(KernelText(tirx.PrimFunc([out, n], tirx.SeqStmt([store, store]))), [seen, None])
     assert seen == {}
-    run(tirx.PrimFunc([out, n], tirx.SeqStmt([store, store])), [seen, 3])
+    run(KernelText(tirx.PrimFunc([out, n], tirx.SeqStmt([store, store]))), [seen, 3])
     assert seen == {0: 3}

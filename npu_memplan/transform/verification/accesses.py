@@ -11,6 +11,7 @@ own, so that no mistake is made twice.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ class Undecided(Exception):
     """The value depends on data, or on something that is not understood."""
 
 
+@functools.cache
 def element_bytes(dtype: str) -> int:
     """Bytes of one element with its lanes; what is smaller than a byte takes one."""
     kind = DataType(dtype)
@@ -47,52 +49,87 @@ def number(expr: Any, known: Mapping[Any, Any]) -> int:
 
 def value(expr: Any, known: Mapping[Any, Any]) -> Any:
     """The value of `expr` with the values `known` of variables, which may be arrays."""
+    return meaning(expr, {})(known)
+
+
+Meaning = Callable[[Mapping[Any, Any]], Any]
+"""The value of an expression, given those of its variables."""
+
+
+def meaning(expr: Any, same: dict[Any, Any]) -> Meaning:
+    """What `expr` comes to, as a function of the values of its variables: keys that are those of `same`, which grows.
+
+    One object for each variable makes looking it up cheap.
+    """
+    if function := _MEANING.get(type(expr)):
+        a, b = meaning(expr.a, same), meaning(expr.b, same)
+        return lambda known: function(a(known), b(known))
     if isinstance(expr, tirx.IntImm):
-        return int(expr.value)
-    if isinstance(expr, ir.Var):
-        if expr not in known:
-            raise Undecided(expr.name)
-        return known[expr]
-    if isinstance(expr, tirx.Cast):
-        return value(expr.value, known)
+        constant = int(expr.value)
+        return lambda known: constant
     if isinstance(expr, ir.TensorLoad):
-        return _element(expr, known)
+        source, places = same.setdefault(expr.source, expr.source), [meaning(i, same) for i in expr.indices[:]]
+        return lambda known: _element(source, places, known)
+    if isinstance(expr, ir.Var):
+        var = same.setdefault(expr, expr)
+        return lambda known: _of_variable(var, known)
+    if isinstance(expr, tirx.Cast):
+        return meaning(expr.value, same)
     if isinstance(expr, tirx.Not):
-        return np.logical_not(value(expr.a, known))
-    if meaning := _MEANING.get(type(expr)):
-        return meaning(value(expr.a, known), value(expr.b, known))
-    if isinstance(expr, tirx.Select):
-        return _choose((expr.condition, expr.true_value, expr.false_value), known)
-    if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name == "prim.if_then_else":
-        return _choose(tuple(expr.args), known)
+        negated = meaning(expr.a, same)
+        return lambda known: np.logical_not(negated(known))
+    parts = _choice(expr)
+    if parts:
+        condition, yes, no = (meaning(part, same) for part in parts)
+        return lambda known: _choose(condition, yes, no, known)
     if isinstance(expr, int | np.integer | np.ndarray):
-        return expr
-    raise Undecided(type(expr).__name__)
+        return lambda known: expr
+    return lambda known: _raise_undecided(type(expr).__name__)
 
 
-def _element(load: Any, known: Mapping[Any, Any]) -> int:
+def _choice(expr: Any) -> tuple[Any, ...]:
+    """Condition and both values of a choice; nothing of another expression."""
+    if isinstance(expr, tirx.Select):
+        return expr.condition, expr.true_value, expr.false_value
+    return tuple(expr.args) if operator_name(expr) == "prim.if_then_else" else ()
+
+
+def _raise_undecided(what: str) -> Any:
+    raise Undecided(what)
+
+
+def _of_variable(var: Any, known: Mapping[Any, Any]) -> Any:
+    return known[var] if var in known else _raise_undecided(var.name)
+
+
+def _element(source: Any, places: Sequence[Meaning], known: Mapping[Any, Any]) -> int:
     """An element of a tensor of one dimension whose elements are `known`, by their places."""
-    elements = known.get(load.source)
-    if elements is None or len(load.indices) != 1 or (place := number(load.indices[0], known)) not in elements:
-        raise Undecided(load.source.name)
+    elements = known.get(source)
+    if elements is None or len(places) != 1 or (place := int(places[0](known))) not in elements:
+        raise Undecided(source.name)
     return int(elements[place])
 
 
-def _choose(parts: tuple[Any, Any, Any], known: Mapping[Any, Any]) -> Any:
+def _choose(condition: Meaning, yes: Meaning, no: Meaning, known: Mapping[Any, Any]) -> Any:
     """One of two values; what a single condition does not choose needs none."""
-    holds = value(parts[0], known)
+    holds = condition(known)
     if isinstance(holds, np.ndarray) and holds.ndim:
-        return np.where(holds, value(parts[1], known), value(parts[2], known))
-    return value(parts[1] if holds else parts[2], known)
+        return np.where(holds, yes(known), no(known))
+    return yes(known) if holds else no(known)
 
 
 def _nonzero(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def check_divisor(a: Any, b: Any) -> Any:
-        if not np.all(b):
+        if not (np.all(b) if isinstance(b, np.ndarray) else b):
             raise Undecided("a division by 0")
         return function(a, b)
 
     return check_divisor
+
+
+def _either(number_of: Callable[[Any, Any], Any], array_of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A function of numbers, or of arrays."""
+    return lambda a, b: (number_of if isinstance(a, int) and isinstance(b, int) else array_of)(a, b)
 
 
 def _toward_zero(a: Any, b: Any) -> Any:
@@ -107,8 +144,8 @@ _MEANING: dict[type, Callable[[Any, Any], Any]] = {
     tirx.FloorMod: _nonzero(operator.mod),
     tirx.Div: _nonzero(_toward_zero),
     tirx.Mod: _nonzero(lambda a, b: a - _toward_zero(a, b) * b),
-    tirx.Min: np.minimum,
-    tirx.Max: np.maximum,
+    tirx.Min: _either(min, np.minimum),
+    tirx.Max: _either(max, np.maximum),
     tirx.EQ: operator.eq,
     tirx.NE: operator.ne,
     tirx.LT: operator.lt,

@@ -7,17 +7,20 @@ bytes written to it. A number that is found is the one that the function stores;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ...vocabulary import is_npu
 from .accesses import (
     MOST,
     Event,
+    Meaning,
     Nest,
     NestAccess,
     Undecided,
@@ -27,8 +30,8 @@ from .accesses import (
     element_bytes,
     executions,
     hull_of,
+    meaning,
     never_meets,
-    number,
     operator_name,
     reach,
     stolen,
@@ -40,56 +43,179 @@ Numbers = dict[int, int]
 """The elements of a tensor of one dimension that are known."""
 
 
-def is_host_function(function: Any) -> bool:
-    """Whether a PrimFunc runs on the host, whatever device the module is for."""
-    return function.attrs is not None and bool(function.attrs.get("tirx.is_host_func", False))
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A buffer of a PrimFunc that has no memory of its own.
+
+    It begins `begins` bytes behind the beginning of `source`: declared on that address, or `over` a pool of bytes.
+    """
+
+    buffer: Any
+    item_bytes: int
+    source: Any
+    begins: Meaning
+    over: bool  # of another buffer that is no whole pool it has all bytes
+    is_name: bool = False  # one more name of its source
 
 
-def run(function: Any, arguments: Sequence[Any]) -> None:
-    """Stores what `function` does into those of its `arguments` that are `Numbers`; the others are numbers or None."""
-    known = {p: a for p, a in zip(function.params, arguments, strict=True) if a is not None}
-    for statement in _statements(function.body):
-        if isinstance(statement, tirx.BufferStore) and statement.buffer in known:
-            _store(statement, known)
-        else:
+class KernelText:
+    """The part of a PrimFunc that is the same for all calls and symbols; one object stands for each variable."""
+
+    def __init__(self, function: Any) -> None:
+        self.same: dict[Any, Any] = {}
+        self.body = function.body
+        self.is_host = bool(function.attrs and function.attrs.get("tirx.is_host_func", False))
+        self.is_npu = is_npu(function)
+        self.parameters = [self.same.setdefault(p, p) for p in function.params]
+        self.buffers = {p for p in self.parameters if tirx.is_buffer_var(p)}
+        self.shapes = {p: [self.one(e) if isinstance(e, ir.Var) else None for e in p.shape] for p in self.buffers}
+        self.shaped: dict[tuple[Any, ...], ShapedKernel] = {}  # for values of `symbols`
+
+    def one(self, var: Any) -> Any:
+        """The object that stands for a variable."""
+        return self.same.setdefault(var, var)
+
+    @cached_property
+    def declarations(self) -> list[Declared]:
+        """The buffers that are declared on an address, or over another one."""
+        found: list[Declared] = []
+
+        def declare(stmt: Any) -> None:
+            buffer, name = self.one(stmt.buffer), operator_name(stmt.data)
+            item_bytes = element_bytes(str(buffer.dtype))
+            if name == "tirx.address_of":
+                load = stmt.data.args[0]
+                index = load.indices[0] + begin(buffer) * item_bytes
+                begins = meaning(index, self.same)
+                found.append(Declared(buffer, item_bytes, self.one(load.source), begins, False, _is_pool(buffer, load)))
+            elif name == "tirx.buffer_data":
+                begins = meaning(buffer.elem_offset * item_bytes, self.same)
+                found.append(Declared(buffer, item_bytes, self.one(stmt.data.args[0]), begins, True))
+
+        tvm_ffi.structural_walk(self.body, (tirx.DeclBuffer, declare), order="pre")
+        return found
+
+    @cached_property
+    def sources(self) -> set[Any]:
+        """The buffers that others lie over."""
+        return {found.source for found in self.declarations if found.over}
+
+    @cached_property
+    def symbols(self) -> list[Any]:
+        """The numbers that are parameters, and the extents of these, that extents, strides and indices have."""
+        buffers = {found.buffer: None for found in self.declarations}
+        exprs: list[Any] = []
+
+        def access(buffer: Any, indices: Any) -> None:
+            buffers.setdefault(self.one(buffer))
+            exprs.extend(indices)
+
+        kinds = [
+            (tirx.For, lambda loop: exprs.extend((loop.min, loop.extent))),
+            (tirx.BufferStore, lambda store: access(store.buffer, store.indices)),
+            (ir.TensorLoad, lambda load: access(load.source, load.indices)),
+        ]
+        for statement in _nests(self.body):
+            tvm_ffi.structural_walk(statement, kinds)
+        exprs += [e for buffer in buffers if tirx.is_buffer_var(buffer) for e in (*buffer.shape, *buffer.strides)]
+        used: dict[Any, None] = {}
+        for expr in exprs:
+            if not isinstance(expr, tirx.IntImm):
+                tvm_ffi.structural_walk(expr, (ir.Var, lambda v: used.setdefault(self.one(v))))
+        given = {*self.parameters, *(e for shape in self.shapes.values() for e in shape)} - self.buffers
+        return [v for v in used if v in given]
+
+    @cached_property
+    def stores(self) -> list[tuple[Any, Meaning, Meaning]]:
+        """What a host function stores: the buffer, the place, the value; with no buffer where it does anything else."""
+        found: list[tuple[Any, Meaning, Meaning]] = []
+        for statement in self.body.seq[:] if isinstance(self.body, tirx.SeqStmt) else [self.body]:
+            if not isinstance(statement, tirx.BufferStore):
+                return [*found, (None, _nothing, _nothing)]
+            places = meaning(statement.indices[0], self.same), meaning(statement.value, self.same)
+            found.append((self.one(statement.buffer), *places))
+        return found
+
+
+class ShapedKernel:
+    """The accesses of a kernel where its symbols have the values `known`, and what was proven of them."""
+
+    def __init__(self, text: KernelText, known: Mapping[Any, Any]) -> None:
+        self.known = dict(known)
+        self.same = text.same
+        self.nests = [self.nest(statement) for statement in _nests(text.body)]
+        self.reached: dict[Any, int] = {}
+        self.hulls: dict[int, tuple[int, int] | None] = {}  # by id of an access: the bytes of all its executions
+        self.proven: dict[tuple[int, ...], bool] = {}  # by ids of accesses
+
+    def nest(self, statement: Any) -> tuple[Nest, list[NestAccess]]:
+        """The accesses of a statement, and those that write, the one that is over first at the beginning."""
+        nest = Nest(known=self.known)
+        nest.visit(statement)
+        nest.accesses = [replace(a, buffer=self.same.setdefault(a.buffer, a.buffer)) for a in nest.accesses]
+        return nest, sorted((a for a in nest.accesses if a.writes), key=_last)
+
+    def reach(self, buffer: Any) -> int:
+        """The elements that a buffer reaches."""
+        if buffer not in self.reached:
+            self.reached[buffer] = reach(buffer, self.known)
+        return self.reached[buffer]
+
+    def hull(self, access: NestAccess) -> tuple[int, int] | None:
+        """The bytes of its buffer that an access may touch; None where that is not known."""
+        if id(access) not in self.hulls:
+            self.hulls[id(access)] = _hull(access, self.known)
+        return self.hulls[id(access)]
+
+    def never_meets(self, write: NestAccess, read: NestAccess, ahead: int) -> bool:
+        """`never_meets`, the buffer that is read `ahead` bytes behind the other one."""
+        key = (id(write), id(read), ahead)
+        if key not in self.proven:
+            self.proven[key] = never_meets(write, 0, read, ahead, self.known)
+        return self.proven[key]
+
+    def begins_with_write(self, read: NestAccess, writes: Sequence[NestAccess]) -> bool:
+        """`begins_with_write`."""
+        key = (id(read), *map(id, writes))
+        if key not in self.proven:
+            self.proven[key] = begins_with_write(read, writes)
+        return self.proven[key]
+
+
+def run(text: KernelText, arguments: Sequence[Any]) -> None:
+    """Stores what a host function does into those of its `arguments` that are `Numbers`; the others are numbers or
+    None.
+    """
+    known = {p: a for p, a in zip(text.parameters, arguments, strict=True) if a is not None}
+    for buffer, place, stored in text.stores:
+        if buffer not in known:
             for found in known.values():
                 if isinstance(found, dict):
                     found.clear()
             return
+        elements: Numbers = known[buffer]
+        try:
+            at = int(place(known))
+        except Undecided:
+            elements.clear()
+            continue
+        try:
+            elements[at] = int(stored(known))
+        except Undecided:  # it is not known any more
+            elements.pop(at, None)
 
 
-def _store(statement: Any, known: Mapping[Any, Any]) -> None:
-    """One store; an element whose value is not known is not known any more."""
-    elements: Numbers = known[statement.buffer]
-    try:
-        place = number(statement.indices[0], known)
-    except Undecided:
-        elements.clear()
-        return
-    try:
-        elements[place] = number(statement.value, known)
-    except Undecided:
-        elements.pop(place, None)
+def _nothing(known: Mapping[Any, Any]) -> int:
+    return 0
 
 
-def _statements(body: Any) -> Sequence[Any]:
-    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-
-
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """The part of a PrimFunc that is the same for all calls and symbols.
-
-    `declared` are its buffers that have no memory of their own: the buffer, the bytes of an element, the load whose
-    address it has, or the buffer that it lies over. `extents` are the variables that extents of loops depend on,
-    `reach` the elements that a declared buffer reaches, where they do not depend on symbols.
-    """
-
-    declared: list[tuple[Any, int, Any, Any]] = field(default_factory=list)
-    extents: list[Any] = field(default_factory=list)
-    reach: dict[Any, int] = field(default_factory=dict)
-    nests: dict[Any, list[Nest]] = field(default_factory=dict)  # for given extents of its loops
-    hulls: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id of an access of these: bytes of all turns
+def _nests(stmt: Any) -> Iterator[Any]:
+    """The top-level statements that touch anything."""
+    if isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from _nests(part)
+    elif not isinstance(stmt, tirx.DeclBuffer | tirx.AllocBuffer | tirx.Bind):
+        yield stmt
 
 
 @dataclass(slots=True)
@@ -102,7 +228,7 @@ class State:
     homes: dict[Any, OwnedBytes] = field(default_factory=dict)  # of each named storage, where it was first seen
     hidden: set[Any] = field(default_factory=set)  # storages that something opaque may have written
     held: dict[Any, list[OwnedBytes]] = field(default_factory=dict)  # of what calls gave back, what they were given
-    texts: dict[Any, KernelText] = field(default_factory=dict)  # of PrimFuncs, whatever the symbols are
+    texts: dict[str, KernelText | None] = field(default_factory=dict)  # of PrimFuncs by name; None: something else
 
     def fault(self, kind: FaultKind, where: str, text: str) -> None:
         """Notes a fault."""
@@ -139,9 +265,9 @@ class State:
         size = place.memory.size_bytes
         if size is not None and place.stop > size:
             self.fault(FaultKind.OUTSIDE, where, f"{place}, which has {size} bytes")
-        begins = replace(place, start=place.start - before)
+        begins = replace(place, start=place.start - before) if before else place
         home = self.homes.setdefault(place.owner, begins)
-        if (home.memory, home.start) != (begins.memory, begins.start):
+        if home.memory is not begins.memory or home.start != begins.start:
             self.fault(FaultKind.MOVED, where, f"{begins}, but earlier {home}")
 
 
@@ -152,53 +278,50 @@ class CallWalk:
     """
 
     def __init__(
-        self, state: State, where: str, function: Any, arguments: Sequence[Any], found: Iterable[tuple[str, int]]
+        self, state: State, where: str, text: KernelText, arguments: Sequence[Any], found: Sequence[tuple[str, int]]
     ) -> None:
         self.state = state
         self.where = where
-        self.function, self.body = function, function.body
+        self.text = text
         self.known: dict[Any, Any] = {}
         self.places: dict[Any, OwnedBytes] = {}
         self.touches = False  # any of them
-        for parameter, argument in zip(function.params, arguments, strict=False):
+        for parameter, argument in zip(text.parameters, arguments, strict=False):
             if isinstance(argument, int):
                 self.known[parameter] = argument
-            elif isinstance(argument, OwnedBytes) and tirx.is_buffer_var(parameter):
+            elif isinstance(argument, OwnedBytes) and parameter in text.buffers:
                 self.places[parameter] = argument
-                if argument.shape is not None and len(argument.shape) == len(parameter.shape):
-                    for extent, actual in zip(parameter.shape, argument.shape, strict=True):
-                        if isinstance(extent, ir.Var):  # a symbol of the PrimFunc's own
+                extents = text.shapes[parameter]
+                if argument.shape is not None and len(argument.shape) == len(extents):
+                    for extent, actual in zip(extents, argument.shape, strict=True):
+                        if extent is not None:  # a symbol of the PrimFunc's own
                             self.known.setdefault(extent, actual)
         self.pools = dict(self.places)
-        if function not in state.texts:
-            state.texts[function] = _text_of(function.body)
-        self.text = state.texts[function]
+        key = tuple(map(self.known.get, text.symbols))
+        if key not in text.shaped:
+            text.shaped[key] = ShapedKernel(text, {v: self.known[v] for v in text.symbols if v in self.known})
+        self.kernel = text.shaped[key]
         self.declare(iter(found))
 
     def declare(self, found: Iterator[tuple[str, int]]) -> None:
         """Finds every declared buffer: on an address in a parameter, or over another buffer."""
+        for one in self.text.declarations:
+            source = self.pools.get(one.source)
+            if one.is_name and one.buffer in self.text.sources and source is not None:
+                self.pools[one.buffer] = source
+            elif not one.over or (source is not None and source.owner is source.memory):
+                self.check_element(one, source, *next(found, ("", 0)))
+            elif one.source in self.places:
+                self.places[one.buffer] = self.places[one.source]
 
-        sources = {other for _, _, _, other in self.text.declared}
-        for buffer, item_bytes, load, other in self.text.declared:
-            if load is not None and buffer in sources and _is_pool(buffer, load) and load.source in self.pools:
-                self.pools[buffer] = self.pools[load.source]
-            elif load is not None:
-                begins = _behind(load, begin(buffer) * item_bytes)
-                self.check_element(buffer, item_bytes, begins, *next(found, ("", 0)))
-            elif other in self.pools and self.pools[other].owner is self.pools[other].memory:
-                self.check_element(buffer, item_bytes, _element(other, buffer, item_bytes), *next(found, ("", 0)))
-            elif other in self.places:
-                self.places[buffer] = self.places[other]
-
-    def check_element(self, buffer: Any, item_bytes: int, load: Any, name: str, before: int) -> None:
-        """`buffer`, `before` bytes within the storage `name`, is where `load`'s element is."""
-        pool = self.pools.get(load.source)
+    def check_element(self, declared: Declared, pool: OwnedBytes | None, name: str, before: int) -> None:
+        """A buffer, `before` bytes within the storage `name`, is where it begins in `pool`."""
+        buffer, item_bytes = declared.buffer, declared.item_bytes
         if pool is None:
             return
         try:
-            start = pool.start + number(load.indices[0], self.known)
-            reached = self.text.reach.get(buffer)
-            size = item_bytes * (reach(buffer, self.known) if reached is None else reached)
+            start = pool.start + int(declared.begins(self.known))
+            size = item_bytes * self.kernel.reach(buffer)
         except Undecided as unknown:
             self.state.undecided.setdefault(f"{self.where}: where {buffer.name!r} lies depends on {unknown}")
             return
@@ -212,23 +335,10 @@ class CallWalk:
 
     def run(self) -> None:
         """The top-level statements, in order, each as one step."""
-        key = tuple(self.known.get(v) for v in self.text.extents)
-        if key not in self.text.nests:
-            self.text.nests[key] = list(self.statements(self.body))
-        for nest in self.text.nests[key]:
-            self.step(nest)
+        for nest, writes in self.kernel.nests:
+            self.step(nest, writes)
 
-    def statements(self, stmt: Any) -> Iterator[Nest]:
-        """The accesses of each top-level statement of `stmt`."""
-        if isinstance(stmt, tirx.SeqStmt):
-            for part in stmt.seq:
-                yield from self.statements(part)
-        elif not isinstance(stmt, tirx.DeclBuffer | tirx.AllocBuffer | tirx.Bind):
-            nest = Nest(known=self.known)
-            nest.visit(stmt)
-            yield nest
-
-    def step(self, nest: Nest) -> None:
+    def step(self, nest: Nest, writes: Sequence[NestAccess]) -> None:
         """One statement: what it reads first is its own, and what it wrote is afterwards."""
         found = [(a, self.places[a.buffer]) for a in nest.accesses if a.buffer in self.places]
         self.touches = self.touches or bool(found)
@@ -244,8 +354,9 @@ class CallWalk:
                 self.state.read(place, self.where)
         for a, b in shared:
             self.look(nest, found, a, b)
-        for access, place in sorted(((a, p) for a, p in found if a.writes), key=lambda e: _last(e[0])):
-            self.state.owners.write(place, *self.hull(access, place))
+        for access in writes:
+            if access.buffer in self.places:
+                self.state.owners.write(self.places[access.buffer], *self.hull(access, self.places[access.buffer]))
 
     def shared_pairs(self, places: Sequence[OwnedBytes], written: set[Any]) -> list[tuple[OwnedBytes, OwnedBytes]]:
         """Pairs of storages that have bytes in common, one of them written."""
@@ -292,9 +403,9 @@ class CallWalk:
             before = any(
                 owner != place.owner for _, _, owner, _ in self.state.owners.spans_within(place.memory, *window)
             )
-            if before and not all(begins_with_write(read, writes) for read, _ in reads):
+            if before and not all(self.kernel.begins_with_write(read, writes) for read, _ in reads):
                 return False
-            if not all(never_meets(w, at, read, start, self.known) for w, at in others for read, start in reads):
+            if not all(self.kernel.never_meets(w, read, start - at) for w, at in others for read, start in reads):
                 return False
         return True
 
@@ -306,62 +417,31 @@ class CallWalk:
 
     def hull(self, access: NestAccess, place: OwnedBytes) -> tuple[int, int]:
         """The bytes that a store may write."""
-        known = self.text.hulls.get(id(access))
-        if known is not None:
-            return max(place.start, place.start + known[0]), min(place.stop, place.start + known[1])
-        size = element_bytes(str(access.buffer.dtype))
-        try:
-            low, high = hull_of(address(access, self.known), access.loops)
-            if _is_fixed(access.buffer) and not _free(access):
-                self.text.hulls[id(access)] = low, high + size
-            return max(place.start, place.start + low), min(place.stop, place.start + high + size)
-        except Undecided:
-            pass
-        analyzer = sym.Analyzer()
-        for var, extent, _ in access.loops:
-            analyzer.bind(var, ir.Range(0, max(1, extent)))
-        try:
-            element: Any = tirx.IntImm("int64", 0)
-            for index, stride in zip(access.indices, strides(access.buffer, self.known), strict=True):
-                element = element + _bound(index, self.known) * stride
-            found = analyzer.const_int_bound(analyzer.simplify(element))
-        except (Undecided, ValueError):
+        found = self.kernel.hull(access)
+        if found is None:
             return place.start, place.stop
-        start, stop = place.start + int(found.min_value) * size, place.start + (int(found.max_value) + 1) * size
-        return max(place.start, start), min(place.stop, stop)
+        return max(place.start, place.start + found[0]), min(place.stop, place.start + found[1])
 
 
-def _text_of(body: Any) -> KernelText:
-    variables: dict[Any, None] = {}
-    declared: list[tuple[Any, int, Any, Any]] = []
-
-    def loop(stmt: Any) -> None:
-        if not isinstance(stmt.extent, tirx.IntImm):
-            tvm_ffi.structural_walk(stmt.extent, (ir.Var, lambda v: variables.setdefault(v)))
-
-    def declare(stmt: Any) -> None:
-        item_bytes, name = element_bytes(str(stmt.buffer.dtype)), operator_name(stmt.data)
-        if name == "tirx.address_of":
-            declared.append((stmt.buffer, item_bytes, stmt.data.args[0], None))
-        elif name == "tirx.buffer_data":
-            declared.append((stmt.buffer, item_bytes, None, stmt.data.args[0]))
-
-    tvm_ffi.structural_walk(body, [(tirx.For, loop), (tirx.DeclBuffer, declare)], order="pre")
-    fixed = {buffer: reach(buffer, {}) for buffer, _, _, _ in declared if _is_fixed(buffer)}
-    return KernelText(declared, list(variables), fixed)
-
-
-def _is_fixed(buffer: Any) -> bool:
-    """Whether the extents and strides of a buffer are numbers."""
-    return all(isinstance(extent, tirx.IntImm) for extent in (*buffer.shape, *buffer.strides))
-
-
-def _free(access: NestAccess) -> list[Any]:
-    """The variables in the indices of an access that are not of its loops."""
-    used: list[Any] = []
-    for index in access.indices:
-        tvm_ffi.structural_walk(index, (ir.Var, used.append))
-    return [v for v in used if not any(v.same_as(own) for own, _, _ in access.loops)]
+def _hull(access: NestAccess, known: Mapping[Any, Any]) -> tuple[int, int] | None:
+    """The bytes of its buffer that an access may touch; None where that is not known."""
+    size = element_bytes(str(access.buffer.dtype))
+    try:
+        low, high = hull_of(address(access, known), access.loops)
+        return low, high + size
+    except Undecided:
+        pass
+    analyzer = sym.Analyzer()
+    for var, extent, _ in access.loops:
+        analyzer.bind(var, ir.Range(0, max(1, extent)))
+    try:
+        element: Any = tirx.IntImm("int64", 0)
+        for index, stride in zip(access.indices, strides(access.buffer, known), strict=True):
+            element = element + _bound(index, known) * stride
+        found = analyzer.const_int_bound(analyzer.simplify(element))
+    except (Undecided, ValueError):
+        return None
+    return int(found.min_value) * size, (int(found.max_value) + 1) * size
 
 
 def _is_pool(buffer: Any, load: Any) -> bool:
@@ -369,16 +449,6 @@ def _is_pool(buffer: Any, load: Any) -> bool:
     first = load.indices[0]
     alike = tvm_ffi.structural_equal(buffer.shape, load.source.shape) and buffer.dtype == load.source.dtype
     return alike and isinstance(first, tirx.IntImm) and int(first) == 0
-
-
-def _behind(load: Any, count: int) -> Any:
-    """The element `count` bytes behind the one that `load` has, of a pool of bytes."""
-    return tirx.BufferLoad(load.source, [load.indices[0] + count]) if count else load
-
-
-def _element(pool: Any, buffer: Any, item_bytes: int) -> Any:
-    """The byte of a whole pool, declared as other elements, where `buffer` begins."""
-    return tirx.BufferLoad(pool, [buffer.elem_offset * item_bytes])
 
 
 def _last(access: NestAccess) -> int:

@@ -8,9 +8,11 @@ where (function, call), whose bytes, and the numbers; two of the same kind at th
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import itemgetter
 from typing import Any
 
 from ...errors import NpuMemplanError
@@ -98,9 +100,9 @@ class Owners:
 
     def spans_within(self, memory: OwnedMemory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
         """The owned spans of [start, stop), cut to it."""
-        for first, last, owner, name in self.spans.get(memory, ()):
-            if first < stop and start < last:
-                yield max(first, start), min(last, stop), owner, name
+        spans = self.spans.get(memory, [])
+        for first, last, owner, name in spans[slice(*_range_of(spans, start, stop))]:
+            yield max(first, start), min(last, stop), owner, name
 
     def write(self, place: OwnedBytes, start: int | None = None, stop: int | None = None) -> None:
         """`place`'s bytes [start, stop) of its memory (all of them when left out) are its own from now on."""
@@ -113,23 +115,19 @@ class Owners:
         self.clear(place.memory, start, stop)
         self.known.add(place.owner)
         if start < stop:
-            spans = self.spans.setdefault(place.memory, [])
-            spans.append((start, stop, place.owner, place.name))
-            spans.sort(key=lambda span: span[0])
+            insort(self.spans.setdefault(place.memory, []), (start, stop, place.owner, place.name), key=_begin)
 
     def clear(self, memory: OwnedMemory, start: int, stop: int) -> None:
         """Take the owners of these bytes away."""
+        spans = self.spans.get(memory, [])
+        low, high = _range_of(spans, start, stop)
         kept = []
-        for span in self.spans.get(memory, ()):
-            first, last, owner, name = span
-            if last <= start or stop <= first:
-                kept.append(span)
-                continue
+        for first, last, owner, name in spans[low:high]:
             if first < start:
                 kept.append((first, start, owner, name))
             if stop < last:
                 kept.append((stop, last, owner, name))
-        self.spans[memory] = kept
+        spans[low:high] = kept
 
     def stolen_spans(self, place: OwnedBytes, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
         """The spans of [start, stop) in which a read of `place` finds another's bytes in place of its own, and whose
@@ -156,6 +154,17 @@ class Owners:
                     if same == owner:
                         found.spans.setdefault(memory, []).append((first, last, owner, name))
         return found
+
+
+_begin = itemgetter(0)
+
+
+def _range_of(spans: list[tuple[int, int, Any, str]], start: int, stop: int) -> tuple[int, int]:
+    """The places of the spans, which are in order, that have a byte of [start, stop)."""
+    low, high = bisect_left(spans, start, key=_begin), bisect_left(spans, stop, key=_begin)
+    if low and spans[low - 1][1] > start:
+        low -= 1
+    return (low, high) if start < stop else (low, low)
 
 
 def _outside(gone: tuple[int, int, str], start: int, stop: int) -> Iterator[tuple[int, int, str]]:

@@ -29,11 +29,10 @@ from ...vocabulary import (
     RESULT,
     UPPER_BOUND,
     VIEW,
-    is_npu,
 )
 from ..typed_pass import TypedPass, deep_recursion, typed_pass
 from .accesses import Undecided, element_bytes, number, operator_name, symbols_of
-from .kernel import CallWalk, KernelText, State, is_host_function, run
+from .kernel import CallWalk, KernelText, State, run
 from .memory import Fault, FaultKind, MemoryPlanError, OwnedBytes, OwnedMemory
 
 POISON = "npu_memplan_poison"
@@ -58,20 +57,66 @@ class HoldingObject:
     places: tuple[OwnedBytes, ...]
 
 
-class FunctionWalk:
-    """Walks the Relax function `name` of `module` with its symbols at `symbols`; what is found goes into `state`."""
+@dataclass(frozen=True, slots=True)
+class BindingText:
+    """A binding; `called` is the function of the module that it calls with `arguments`, if it calls one.
 
-    def __init__(self, module: Any, name: str, symbols: Mapping[Any, int], state: State) -> None:
+    `ty` is the type that a value is cast to.
+    """
+
+    var: Any
+    value: Any
+    ty: Any
+    called: str
+    arguments: list[Any]
+
+
+class FunctionText:
+    """A Relax function, whatever its symbols are; one object stands for each variable."""
+
+    def __init__(self, module: Any, name: str) -> None:
         self.module = module
         self.name = name
         self.function = module[name]
-        self.known: dict[Any, Any] = dict(symbols)
+        self.same: dict[Any, Any] = {}
+        self.attributes: dict[str, Any] = dict(self.function.attrs.items())
+        self.entries = [self.entry(*found) for found in self.attributes.get(CALLS, ())]
+        self.known: dict[Any, list[BindingText]] = {}
+
+    @staticmethod
+    def entry(what: Any, names: Any, starts: Any = ()) -> tuple[str, list[tuple[str, int]]]:
+        """An entry of `CALLS`: what finds which storages, each with the bytes of it that come before."""
+        return str(what), list(zip(map(str, names), map(int, starts or [0] * len(names)), strict=True))
+
+    def bindings(self, body: Any) -> list[BindingText]:
+        """The bindings of a body, which is of the function or of a branch."""
+        if body not in self.known:
+            self.known[body] = [self.binding(binding) for block in body.blocks for binding in block.bindings[:]]
+        return self.known[body]
+
+    def binding(self, binding: Any) -> BindingText:
+        """One binding."""
+        value, called, arguments = binding.value, "", []
+        if isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
+            called = value.op.name_hint
+            arguments = [self.same.setdefault(a, a) if isinstance(a, ir.Var) else a for a in value.args[:]]
+        var = self.same.setdefault(binding.var, binding.var)
+        return BindingText(var, value, binding.ty if isinstance(binding, relax.MatchCast) else None, called, arguments)
+
+
+class FunctionWalk:
+    """Walks a Relax function with its symbols at `symbols`; what is found goes into `state`."""
+
+    def __init__(self, text: FunctionText, symbols: Mapping[Any, int], state: State) -> None:
+        self.text = text
+        self.module, self.name, self.function = text.module, text.name, text.function
+        self.known: dict[Any, Any] = {text.same.setdefault(v, v): n for v, n in symbols.items()}
         self.state = state
         self.values: dict[Any, Any] = {}
         self.exists: set[Any] = set()  # variables that are defined on this side of every branch
-        self.attributes: dict[str, Any] = dict(self.function.attrs.items())
-        self.calls: Iterator[Any] = iter(self.attributes.get(CALLS, ()))
-        self.entry: Any = next(self.calls, None)
+        self.attributes = text.attributes
+        self.calls = iter(text.entries)
+        self.entry = next(self.calls, None)
         self.pools: dict[str, OwnedMemory] = {}  # given by the caller
         self.kept: set[OwnedMemory] = set()  # as large as the caller made them
         self.planned: set[OwnedMemory] = set()  # pools of this package's plans
@@ -81,7 +126,7 @@ class FunctionWalk:
     def run(self) -> None:
         """The whole function."""
         count = len(self.attributes.get(POOLS, ()))
-        parameters = list(self.function.params)
+        parameters = [self.text.same.setdefault(p, p) for p in self.function.params]
         if KEPT in self.attributes:
             pools = parameters[len(parameters) - count :]
         else:  # otherwise it makes them itself
@@ -143,10 +188,15 @@ class FunctionWalk:
 
     def expression(self, expr: Any) -> Any:
         """The value of an expression, after everything that it does."""
+        if isinstance(expr, ir.Var):
+            if expr in self.values:
+                return self.values[expr] if expr in self.exists else self.missing(expr)
+            return self.known.get(expr)
+        if isinstance(expr, ir.Call) and not operator_name(expr).startswith("tirx."):
+            return self.call(expr)
         if isinstance(expr, relax.SeqExpr):
-            for block in expr.blocks:
-                for binding in block.bindings:
-                    self.binding(binding)
+            for binding in self.text.bindings(expr):
+                self.binding(binding)
             return self.expression(expr.body)
         if isinstance(expr, relax.If):
             return self.branch(expr)
@@ -158,10 +208,6 @@ class FunctionWalk:
         if isinstance(expr, relax.ShapeExpr):
             extents = self.shape(expr)
             return None if extents is None else KnownShape(extents)
-        if isinstance(expr, ir.Call) and not operator_name(expr).startswith("tirx."):
-            return self.call(expr)
-        if isinstance(expr, ir.Var) and expr in self.values:
-            return self.values[expr] if expr in self.exists else self.missing(expr)
         try:
             return number(expr, self.known)
         except Undecided:
@@ -177,10 +223,13 @@ class FunctionWalk:
         """A call, for people."""
         return f"call {self.count} ({label})"
 
-    def binding(self, binding: Any) -> None:
+    def binding(self, binding: BindingText) -> None:
         """One binding."""
-        value = self.expression(binding.value)
-        if isinstance(binding, relax.MatchCast):
+        if binding.called:
+            value = self.invoke(binding.called, binding.arguments, binding.value)
+        else:
+            value = self.expression(binding.value)
+        if binding.ty is not None:
             self.match(binding.ty, value)
             if value is None or isinstance(value, HoldingObject):
                 held = tuple(_leaves(value))
@@ -231,7 +280,7 @@ class FunctionWalk:
         """One call."""
         name = operator_name(expr)
         if isinstance(expr.op, ir.GlobalVar):
-            return self.invoke(expr)
+            return self.invoke(expr.op.name_hint, expr.args[:], expr)
         if name.startswith(("relax.memory.", "relax.builtin.", "relax.vm.")):
             return self.memory(expr, name.rsplit(".", 1)[1])
         if name in RELAX_VIEWS:
@@ -311,56 +360,54 @@ class FunctionWalk:
             self.state.fault(FaultKind.OUTSIDE, where, f"a view of [{start}, {stop}) of {source}")
         whole = source.owner is source.memory  # of a view, another one: the run time's
         planned = whole and source.memory in self.planned
-        if not planned or self.entry is None or str(self.entry[0]) not in (VIEW, RESULT):
+        if not planned or self.entry is None or self.entry[0] not in (VIEW, RESULT):
             return OwnedBytes(source.memory, start, stop, source.owner, source.name, shape)
-        kind, ((name, before),) = str(self.entry[0]), self.next_entry()
+        kind, ((name, before),) = self.entry
+        self.entry = next(self.calls, None)
         place = OwnedBytes(source.memory, start, stop, name, name, shape)
         self.state.check_place(place, f"{self.name}, {self.name_call('view')}", before)
         if kind == RESULT:
             self.fresh.add(name)
         return place
 
-    def next_entry(self) -> list[tuple[str, int]]:
-        """The storages of the entry that is now done, each with the bytes of it that come before what is found."""
-        names, starts = [str(name) for name in self.entry[1]], [int(s) for part in self.entry[2:] for s in part]
-        self.entry = next(self.calls, None)
-        return list(zip(names, starts or [0] * len(names), strict=True))
-
-    def invoke(self, expr: Any) -> Any:
-        """A call of a function of the module."""
-        callee = self.module[expr.op]
-        arguments = [self.expression(a) for a in expr.args]
-        if not isinstance(callee, tirx.PrimFunc):
+    def invoke(self, name: str, given: Sequence[Any], expr: Any) -> Any:
+        """A call of a function of the module, called `name`, with the arguments `given`."""
+        if name not in self.state.texts:
+            callee = self.module[name]
+            self.state.texts[name] = KernelText(callee) if isinstance(callee, tirx.PrimFunc) else None
+        kernel = self.state.texts[name]
+        arguments = [self.expression(a) for a in given]
+        if kernel is None:
             return self.opaque(expr)
-        if is_host_function(callee) and len(arguments) == len(callee.params):
-            run(callee, arguments)
+        if kernel.is_host and len(arguments) == len(kernel.parameters):
+            run(kernel, arguments)
             return None
-        name = expr.op.name_hint
-        described = self.entry is not None and str(self.entry[0]) == name
-        if name.startswith(POISON) and not described:
+        entry = self.entry if self.entry is not None and self.entry[0] == name else None
+        if name.startswith(POISON) and entry is None:
             for place in arguments:
                 if isinstance(place, OwnedBytes):
                     self.state.owners.clear(place.memory, place.start, place.stop)
             return None
         found: list[tuple[str, int]] = []
-        if described:
-            found = self.next_entry()
+        if entry is not None:
+            found = entry[1]
+            self.entry = next(self.calls, None)
             self.count += 1
         elif self.entry is None:
             self.count += 1
-        if is_npu(callee):
+        if kernel.is_npu:
             self.state.hidden.update(storage for storage, _ in found)
             self.state.hidden.update(a.owner for a in arguments if isinstance(a, OwnedBytes))
         else:
             where = f"{self.name}, {self.name_call(name)}"
             objects = [
                 argument
-                for argument, parameter in zip(arguments, callee.params, strict=False)
-                if isinstance(argument, OwnedBytes) and not tirx.is_buffer_var(parameter)
+                for argument, parameter in zip(arguments, kernel.parameters, strict=False)
+                if isinstance(argument, OwnedBytes) and parameter not in kernel.buffers
             ]
             if objects:
                 self.touch(objects, where)
-            call = CallWalk(self.state, where, callee, arguments, found)
+            call = CallWalk(self.state, where, kernel, arguments, found)
             call.run()
             if not call.touches:  # it stands for a kernel that is elsewhere
                 pools = [a for a in arguments if isinstance(a, OwnedBytes) and a.memory in self.planned]
@@ -455,14 +502,15 @@ def memory_plan_faults(
     """
     faults: dict[Fault, None] = {}
     undecided: dict[str, None] = {}
-    texts: dict[Any, KernelText] = {}
+    texts: dict[str, KernelText | None] = {}
     for gv, function in module.functions.items():
         if not isinstance(function, relax.Function):
             continue
+        text = FunctionText(module, gv.name_hint)
         for values in _points(function, symbols):
             state = State(texts=texts)
             with deep_recursion():
-                FunctionWalk(module, gv.name_hint, values, state).run()
+                FunctionWalk(text, values, state).run()
             faults.update(state.faults)
             undecided.update(state.undecided)
     return tuple(faults), tuple(undecided)
