@@ -12,9 +12,11 @@ otherwise it stays a run-time allocation, and `RelaxTensor.external` says why.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any
@@ -260,21 +262,37 @@ ZERO = 0  # the formula 0
 
 
 class Formulas:
-    """Formulas by number; equal ones are one. Formula `i` is the greatest of the sums `terms[i]`, and at least 0."""
+    """Formulas by number; equal ones are one. Formula `i` is the greatest of the sums `terms[i]`, and at least 0.
 
-    def __init__(self, extents: Extents) -> None:
+    `at[i]` are its values at `points`, where every size has one; `within[i]` has a bit for each formula that it is made
+    of, itself included.
+    """
+
+    def __init__(self, extents: Extents, points: Sequence[Values] = ()) -> None:
         self.extents = extents
+        self.points = points
         self.terms: list[tuple[Term, ...]] = [()]
+        self.at: list[Sequence[int]] = [(0,) * len(points)]
+        self.within = [1 << ZERO]
         self._known: dict[tuple[Term, ...], int] = {(): ZERO}
         self._covers: dict[tuple[Term, Term], bool] = {}
+        self._sizes: dict[int, Sequence[int]] = {}
+        self._sums: dict[Term, Sequence[int]] = {}
         self.nothing = extents.constant(0)
 
     def highest(self, terms: Iterable[Term]) -> int:
         """The formula for the greatest of `terms`; those that another one always covers are left out."""
         kept: list[Term] = []
+        values: list[Sequence[int]] = []  # at the points, of those that are kept
         for term in sorted(set(terms)):
-            if not any(self.covers(k, term) for k in kept):
-                kept = [k for k in kept if not self.covers(term, k)] + [term]
+            own = self.sum_at(term)
+            if any(all(map(operator.ge, v, own)) and self.covers(k, term) for k, v in zip(kept, values, strict=True)):
+                continue
+            left = [
+                not (all(map(operator.ge, own, v)) and self.covers(term, k)) for k, v in zip(kept, values, strict=True)
+            ]
+            kept = [*itertools.compress(kept, left), term]
+            values = [*itertools.compress(values, left), own]
         if kept == [(ZERO, self.nothing)]:
             return ZERO
         if len(kept) == 1 and kept[0][1] == self.nothing:
@@ -283,22 +301,31 @@ class Formulas:
         if key not in self._known:
             self._known[key] = len(self.terms)
             self.terms.append(key)
+            self.at.append(tuple(map(max, self.at[ZERO], *map(self.sum_at, key))))
+            parts = (self.within[formula] for formula, _ in key)
+            self.within.append(functools.reduce(operator.or_, parts, 1 << self._known[key]))
         return self._known[key]
+
+    def sum_at(self, term: Term) -> Sequence[int]:
+        """The values of a sum at the points."""
+        if term not in self._sums:
+            formula, size = term
+            if size not in self._sizes:
+                self._sizes[size] = tuple(self.extents.value(size, values) for values in self.points)
+            self._sums[term] = tuple(map(operator.add, self.at[formula], self._sizes[size]))
+        return self._sums[term]
 
     def covers(self, a: Term, b: Term) -> bool:
         """Whether the sum `a` is known to be at least the sum `b` for all values."""
+        if b[0] != ZERO and not self.within[a[0]] >> b[0] & 1:
+            return False
+        if not all(map(operator.ge, self.sum_at(a), self.sum_at(b))):
+            return False
         key = (a, b)
         if key not in self._covers:
             below = self.extents.at_least(a[1], self.nothing) and any(self.covers(t, b) for t in self.terms[a[0]])
             self._covers[key] = below or (b[0] in (a[0], ZERO) and self.extents.at_least(a[1], b[1]))
         return self._covers[key]
-
-    def values(self, size: Callable[[int], int]) -> list[int]:
-        """The value of every formula, given those of the sizes."""
-        found: list[int] = []
-        for terms in self.terms:  # a formula's terms come before it
-            found.append(max((0, *(found[f] + size(s) for f, s in terms))))
-        return found
 
 
 def orient(
@@ -467,13 +494,21 @@ def dynamic_sizes(
     alignment = max(alignment, *(s.least_alignment for s in _inner(program)), 1)
     extents = Extents([s.shape for s in storages], program.bounds, alignment)
     found = {}
+    seen: dict[Any, tuple[list[str], int | None, bool]] = {}  # symbols that are not known, size, whether it has values
+
+    def look(shape: Sequence[Any], dtype: str) -> tuple[list[str], int | None, bool]:
+        unknown = {v.name for e in shape if not isinstance(e, int) for v in undefined_vars(e) if v not in known}
+        size = None if unknown else extents.size(shape, dtype)
+        return sorted(unknown), size, size is not None and extents.has_values(size, points)
+
     for storage in storages:
-        unknown = sorted(
-            {v.name for e in storage.shape if not isinstance(e, int) for v in undefined_vars(e) if v not in known}
-        )
         served = any(not devices or serves(p, devices[storage.device]) for p in free)
-        size = extents.size(storage.shape, storage.dtype) if not unknown and served else None
-        if size is not None and extents.has_values(size, points):
+        key = (storage.dtype, *(e if isinstance(e, ir.Var) else str(e) for e in storage.shape))
+        if key not in seen:
+            seen[key] = look(storage.shape, storage.dtype)
+        unknown, size, has_values = seen[key]
+        size = size if served else None
+        if size is not None and has_values:
             found[storage] = size
         elif isinstance(storage, RelaxTensor):
             storage.external = "its size has no upper bound, and no pool without a size is free for it"

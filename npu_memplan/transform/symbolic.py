@@ -9,12 +9,14 @@ problem: it costs at most the bytes of its buffers, and saves a formula, and a p
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from graphlib import CycleError
 from typing import Any
 
+import numpy as np
 from tvm import ir, tirx
 
 from .. import planners
@@ -99,6 +101,9 @@ GOOD = 1.01
 NODES = 20_000
 """Of search for each plan."""
 
+ROUNDING = 1e-9
+"""More than sums of sizes as floating-point numbers may be wrong by."""
+
 
 Levels = list[list[tuple[Any, Any]]]
 Bytes = dict[str, Any]
@@ -121,14 +126,14 @@ class SymbolicPlan:
     apart: Callable[[str, str], bool]  # whether two buffers of one pool share no byte, whatever the symbols are
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Candidate:
     """A plan at a sample as formulas, with the height of all pools at every sample."""
 
     plan: Plan
     offsets: Mapping[str, int]
     heights: Mapping[str, int]
-    bytes_at: list[int] = field(default_factory=list)
+    bytes_at: list[int]
 
 
 def plan_symbolic(
@@ -160,7 +165,7 @@ class _Search:
         self.problem = replace(problem, overlaps=tuple(o for o in problem.overlaps if o.lowest is None))
         self.planner, self.seed, self.points = planner, seed, sample.points
         self.extents, self.distances = sample.extents, sample.distances
-        self.formulas = Formulas(sample.extents)
+        self.formulas = Formulas(sample.extents, sample.points)
         known = {s.name: n for s, n in sample.numbers.items()}
         self.dynamic = {b.name: known[b.name] for b in problem.buffers if b.name in known}
         self.sizes = {b.name: self.dynamic.get(b.name, -1) for b in problem.buffers}
@@ -176,7 +181,8 @@ class _Search:
         numbers = {*self.sizes.values(), *self.tops.values(), *self.distances.values()}
         self.values = [{n: self.extents.value(n, p) for n in numbers} for p in self.points]
         self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]
-        self.least: list[int] = []
+        self.bounds: dict[int, int] = {}  # of samples, where they were computed
+        self.quick: list[float] = []
 
     def problem_at(self, sample: int) -> Problem:
         """The problem at a sample."""
@@ -195,8 +201,22 @@ class _Search:
 
     def bound(self, sample: int) -> int:
         """Bytes that no plan at a sample goes below, in the pools that have no size."""
-        model = Model(self.problem_at(sample))
-        return max(1, sum(load_peak(model, model.pool_names.index(p)).bytes for p in self.pools))
+        if sample not in self.bounds:
+            model = Model(self.problem_at(sample))
+            self.bounds[sample] = sum(load_peak(model, model.pool_names.index(p)).bytes for p in self.pools)
+        return max(1, self.bounds[sample])
+
+    def worst(self, best: Sequence[int], samples: Iterable[int]) -> tuple[float, int]:
+        """The greatest ratio of the `best` plans to the bound, and its sample; (0, -1) of none.
+
+        Bounds are computed where a lower one, which is quick, leaves the greatest ratio open.
+        """
+        found = (0.0, -1)
+        for ratio, sample in sorted(((best[k] / self.quick[k], k) for k in samples), reverse=True):
+            if ratio < found[0] or ratio <= GOOD:
+                break
+            found = max(found, (best[sample] / self.bound(sample), sample))
+        return found
 
     def run(self) -> list[_Candidate]:
         """Candidates; the first is that of the sample in the middle."""
@@ -207,10 +227,9 @@ class _Search:
         failures = 0
         while len(found) < MOST_PLANS and failures < MOST_FAILURES:
             best = [min(c.bytes_at[k] for c in found) for k in range(len(self.points))]
-            ratios = [(best[k] / self.least[k], k) for k in range(len(self.points)) if k not in done]
-            if not ratios or max(ratios)[0] <= GOOD:
+            ratio, sample = self.worst(best, set(range(len(self.points))) - done)
+            if ratio <= GOOD:
                 break
-            sample = max(ratios)[1]
             done.add(sample)
             found.append(self.candidate(self.problem_at(sample)))
             failures = failures + 1 if found[-1].bytes_at[sample] * GOOD > best[sample] else 0
@@ -225,7 +244,40 @@ class _Search:
             place = None if home.pool in self.pools else (home.pool, home.offset_bytes)
             buffers.append(replace(b, pools=(home.pool,), fixed=place))
         self.problem = replace(self.problem, buffers=tuple(buffers))
-        self.least = [self.bound(k) for k in range(len(self.points))]
+        self.quick = self.quick_bounds()
+
+    def quick_bounds(self) -> list[float]:
+        """No more than `bound` at each sample: bytes live at one point, less what every overlap there can share."""
+        problem = self.problem
+        if problem.aliases or problem.conflicts:  # these count otherwise
+            return [1.0] * len(self.points)
+        end = 1 + max((life.last for b in problem.buffers for life in b.lifetimes), default=0)
+        changes = {pool: np.zeros((len(self.points), end)) for pool in self.pools}
+        sizes: dict[str, Any] = {}
+
+        def count(pool: str, first: int, last: int, amount: Any) -> None:
+            changes[pool][:, first] += amount
+            changes[pool][:, last] -= amount
+
+        for b in problem.buffers:
+            known = self.dynamic.get(b.name)
+            sizes[b.name] = np.array([b.size_bytes if known is None else v[known] for v in self.values], float)
+            for life in b.lifetimes if b.pools[0] in changes else ():
+                count(b.pools[0], life.first, life.last, sizes[b.name])
+        buffers = {b.name: b for b in problem.buffers}
+        for o in problem.overlaps:
+            one, other = buffers[o.first], buffers[o.second]
+            if one.pools == other.pools and one.pools[0] in changes:
+                least = np.minimum(sizes[o.first], sizes[o.second])  # of what they can share: no less than they do
+                if (o.first, o.second) in self.distances or o.highest is not None:
+                    known = self.distances.get((o.first, o.second))
+                    behind = np.array([-(o.highest or 0) if known is None else v[known] for v in self.values], float)
+                    least = np.clip(sizes[o.second] - behind, 0, least)
+                for x, y in itertools.product(one.lifetimes, other.lifetimes):
+                    if x.meets(y):
+                        count(one.pools[0], max(x.first, y.first), min(x.last, y.last), -least)
+        peaks = sum(np.cumsum(changed, axis=1).max(axis=1) for changed in changes.values())
+        return [max(1.0, float(peak) * (1 - ROUNDING)) for peak in np.broadcast_to(peaks, len(self.points))]
 
     def candidate(self, problem: Problem) -> _Candidate:
         plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
@@ -233,11 +285,8 @@ class _Search:
             offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.tops, self.pools)
         except CycleError:
             return self.candidate(replace(problem, overlaps=()))
-        result = _Candidate(plan, offsets, heights)
-        for values in self.values:
-            numbers = self.formulas.values(lambda s, v=values: v.get(s, self.extents.exprs[s]))  # type: ignore[misc]
-            result.bytes_at.append(sum(numbers[h] for h in heights.values()))
-        return result
+        totals = map(sum, zip(*(self.formulas.at[height] for height in heights.values()), strict=True))
+        return _Candidate(plan, offsets, heights, list(totals))
 
 
 def _apart(search: _Search, chosen: Sequence[_Candidate], blocks: JoinedBuffers, first: str, second: str) -> bool:
