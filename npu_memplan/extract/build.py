@@ -19,7 +19,6 @@ from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lif
 from ..problem.spans import count_covered
 from ..request import Request
 from ..vocabulary import is_npu
-from .calls import may_overlap
 from .liveness import ALWAYS, PoolAssignment, Storage, accesses_of, branches_of, lifetimes, streams_of
 from .program import (
     Branch,
@@ -37,7 +36,7 @@ from .program import (
     static_extent,
 )
 from .symbolic import Sample
-from .tir import nodes_of
+from .tir import may_overlap, nodes_of
 
 
 def prepare(module: Any, user: str = "") -> Any:

@@ -16,7 +16,7 @@ import hashlib
 import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -41,7 +41,7 @@ from .program import (
     size_bytes,
     static_extent,
 )
-from .tir import Outline, nodes_of, operator_of
+from .tir import Outline, may_overlap, nodes_of, operator_of
 
 
 class Constants:
@@ -132,13 +132,24 @@ NPU_ALIGNMENT = 16
 _KINDS = {"rolling": BufferKind.ROLLING, "weights": BufferKind.WEIGHTS}
 
 
-OVERLAPS = "npu_memplan.overlaps"
-"""Attribute of a function, Relax or PrimFunc: False forbids in-place and partial overlaps in it."""
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """What every call of a PrimFunc needs of it."""
 
+    names: Sequence[str]
+    roles: Sequence[str]  # of an NPU function
+    buffers: Sequence[bool]
+    objects: Sequence[bool]  # whether a parameter gets a tensor object
+    agent: Agent
 
-def may_overlap(function: Any) -> bool:
-    """Whether the function's attributes leave overlaps on."""
-    return bool(function.attrs.get(OVERLAPS, True))
+    @classmethod
+    def of_function(cls, function: Any) -> _Parameters:
+        """Those of a PrimFunc."""
+        own = function.params[:]
+        agent = Agent.NPU if is_npu(function) else Agent.HOST
+        roles = [str(r) for r in function.attrs[PARAM_ROLES]] if agent is Agent.NPU else [""] * len(own)
+        buffers = [tirx.is_buffer_var(p) for p in own]
+        return cls([p.name for p in own], roles, buffers, [takes_object(p) for p in own], agent)
 
 
 class CallWalker:
@@ -159,6 +170,7 @@ class CallWalker:
         self.constants = constants
         self.outlines: dict[Any, Outline] = {} if outlines is None else outlines
         self.declared: dict[Any, Any] = {}
+        self.parameters: dict[Any, _Parameters] = {}
         self.programs: dict[Any, Any] = {}
         self.symbols = Symbols()
 
@@ -175,18 +187,18 @@ class CallWalker:
 
         Of its arguments it defines `results` and changes those that are `in_place`.
         """
-        function = self.declare_buffers(function, arguments)
-        agent = Agent.NPU if is_npu(function) else Agent.HOST
-        device = _device(name, arguments)
-        roles = function.attrs[PARAM_ROLES] if agent is Agent.NPU else [""] * len(arguments)
+        if any(self.parameters_of(function).objects):
+            function = self.declare_buffers(function, arguments)
+        parameters = self.parameters_of(function)
+        agent, device = parameters.agent, _device(name, arguments)
         arguments = [
-            self.constants.view(a, f"{name}.{p.name}", device, str(role) == RESIDENT) if isinstance(a, Fixed) else a
-            for a, p, role in zip(arguments, function.params, roles, strict=True)
+            self.constants.view(a, f"{name}.{own}", device, role == RESIDENT) if isinstance(a, Fixed) else a
+            for a, own, role in zip(arguments, parameters.names, parameters.roles, strict=True)
         ]
         foreign = any(isinstance(a, View) and a.tensor.scope != "global" for a in arguments)
         label = f"{index}:{name}"
         result = Invoke(index, name, function, tuple(arguments), (), agent, label=label, device=device, foreign=foreign)
-        result.results = results
+        result.results, result.buffers = results, parameters.buffers
         for argument in arguments:
             if isinstance(argument, View):
                 argument.tensor.agents.add(agent)
@@ -194,11 +206,17 @@ class CallWalker:
                     argument.tensor.alignment = max(argument.tensor.alignment, NPU_ALIGNMENT)
         if agent is Agent.NPU:
             self.npu(result)
-        elif any(takes_object(p) and isinstance(a, View) for a, p in zip(arguments, function.params, strict=True)):
+        elif any(is_object and isinstance(a, View) for a, is_object in zip(arguments, parameters.objects, strict=True)):
             self.hidden(result, in_place)
         else:
             self.host(result, in_place)
         return result
+
+    def parameters_of(self, function: Any) -> _Parameters:
+        """The parameters of a PrimFunc, looked at once."""
+        if function not in self.parameters:
+            self.parameters[function] = _Parameters.of_function(function)
+        return self.parameters[function]
 
     def declare_buffers(self, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Any:
         """`function` with buffers in place of handles that its body never mentions: nothing needs a tensor object."""
@@ -207,8 +225,6 @@ class CallWalker:
             for i, (p, a) in enumerate(zip(function.params, arguments, strict=True))
             if takes_object(p) and isinstance(a, View)
         }
-        if not handles:
-            return function
         used = set(nodes_of(function.body, ir.Var))
         handles = {i: a for i, a in handles.items() if function.params[i] not in used}
         key = (function, *((i, a.dtype, *map(_extent_key, a.shape)) for i, a in handles.items()))
@@ -271,7 +287,7 @@ class CallWalker:
         call.internals = tuple(internals)
         for i, a in enumerate(call.arguments):
             if isinstance(a, View):
-                a.tensor.alignment = max(a.tensor.alignment, plan.alignment_of(i))
+                a.tensor.alignment = max(a.tensor.alignment, plan.alignments[i])
                 if i in plan.strided:  # the run time checks them
                     parameter = call.primfunc.params[i].name
                     why = f"{parameter!r} of {call.function} has strides or an offset of its own"
@@ -279,10 +295,10 @@ class CallWalker:
         storages: list[RelaxTensor | Internal | None] = [
             a.tensor if isinstance(a, View) else None for a in call.arguments
         ]
-        storages += [None] * (len(call.primfunc.params) - len(storages))
+        storages += [None] * (len(call.buffers) - len(storages))
         storages += internals or [None] * len(plan.allocations)
         partial = frozenset(i for i, a in enumerate(call.arguments) if isinstance(a, View) and a.partial)
-        call.nodes = plan.steps(storages, call.label, symbols, partial, overlaps=may_overlap(call.primfunc))
+        call.nodes = plan.steps(storages, call.label, symbols, partial, overlaps=plan.may_overlap)
 
     # -- npu ---------------------------------------------------------------------------------
 

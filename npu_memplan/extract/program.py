@@ -10,6 +10,7 @@ data has no value.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 import operator
@@ -26,12 +27,14 @@ from ..problem.spans import Spans
 from ..vocabulary import VIEW_ALIGNMENT
 
 
+@functools.cache
 def element_bytes(dtype: str) -> int:
     """Bytes of one element, vector lanes included, each rounded up to a whole byte."""
     kind = DataType(dtype)
     return int((kind.bits + 7) // 8 * kind.lanes)
 
 
+@functools.cache
 def element_alignment(dtype: str) -> int:
     """The alignment of an element's address, in bytes: its size, rounded up to a power of two."""
     return 1 << (element_bytes(dtype) - 1).bit_length()
@@ -481,6 +484,7 @@ class Invoke:
     device: int = 0  # number of the virtual device that it runs on
     foreign: bool = False  # works in a memory scope that has no pools
     results: Collection[int] = ()  # arguments that are new tensors, which it defines
+    buffers: Sequence[bool] = ()  # of each parameter: whether it is a buffer
     overlaps: list[Candidate] = field(default_factory=list)
 
 

@@ -440,6 +440,15 @@ class _Node:
     branches: tuple[list[_Node], list[_Node]] | None = None
 
 
+OVERLAPS = "npu_memplan.overlaps"
+"""Attribute of a function, Relax or PrimFunc: False forbids in-place and partial overlaps in it."""
+
+
+def may_overlap(function: Any) -> bool:
+    """Whether the function's attributes leave overlaps on."""
+    return bool(function.attrs.get(OVERLAPS, True))
+
+
 VECTOR_ALIGNMENT = 16
 """In bytes: vector loads of GPUs are of so many at most; those of LLVM take what elements have."""
 
@@ -464,9 +473,11 @@ class Outline:
         self.direct = set(function.params)  # buffers that are a storage itself, not a view of one
         self.count = 0
         self.compact = own_symbols(function)
+        self.may_overlap = may_overlap(function)
         self.only_read = {str(name) for name in function.attrs.get(ONLY_READ, ())}
         self.visit(function.body, self.nodes, [], serial=True)
         self.least_alignment = _least_alignment(function.body)
+        self.alignments = [self.alignment_of(p) for p in function.params]  # of the first bytes of its buffers
         self.strided = [i for i, p in enumerate(function.params) if tirx.is_buffer_var(p) and not self.is_compact(p)]
 
     def is_compact(self, parameter: Any) -> bool:
@@ -477,10 +488,9 @@ class Outline:
         pairs = zip(strides_of(parameter, self.compact), rows, parameter.shape, strict=True)
         return all(static_extent(extent) == 1 or _equal(own, row) for own, row, extent in pairs)
 
-    def alignment_of(self, parameter: int) -> int:
+    def alignment_of(self, parameter: Any) -> int:
         """The alignment of the first byte of a parameter's buffer."""
-        buffer = self.buffers[parameter]
-        own = element_alignment(str(buffer.dtype)) if tirx.is_buffer_var(buffer) else 1
+        own = element_alignment(str(parameter.dtype)) if tirx.is_buffer_var(parameter) else 1
         return max(own, self.least_alignment)
 
     def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> Any:

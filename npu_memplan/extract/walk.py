@@ -309,13 +309,14 @@ class _Walker:
         return tensor.whole
 
     def tensor(self, name: str, ty: Any, var: Any, kind: BufferKind = BufferKind.TENSOR) -> RelaxTensor:
+        dtype = str(ty.dtype)
         if not isinstance(ty.shape, relax.ShapeExpr):
             shape: tuple[Any, ...] = ()
             external, size = "its shape is not known at compile time", None
         else:
-            shape = tuple(ty.shape.values)
-            external, size = "", size_bytes(shape, str(ty.dtype), self.greatest)
-        tensor = RelaxTensor(self.names.unique_name(name), shape, str(ty.dtype), size, kind, external, var=var)
+            shape = tuple(ty.shape.values[:])
+            external, size = "", size_bytes(shape, dtype, self.greatest)
+        tensor = RelaxTensor(self.names.unique_name(name), shape, dtype, size, kind, external, var=var)
         virtual = getattr(ty, "vdevice", None)
         if virtual is not None:
             tensor.device = next((i for i, v in enumerate(self.devices) if _device(v) == _device(virtual)), 0)
@@ -329,7 +330,7 @@ class _Walker:
         if not isinstance(expr, relax.SeqExpr):
             return self.value(expr)
         for block in expr.blocks:
-            for binding in block.bindings:
+            for binding in block.bindings[:]:
                 self.binding(binding)
         return self.value(expr.body)
 
@@ -340,7 +341,7 @@ class _Walker:
         if isinstance(expr, ir.Var) and expr in self.env:
             return self.env[expr]
         if isinstance(expr, ir.Tuple):
-            return Several(tuple(self.value(f) for f in expr.fields))
+            return Several(tuple(self.value(f) for f in expr.fields[:]))
         if isinstance(expr, ir.TupleGetItem) or type(expr).__name__ == "TupleGetItem":
             whole = self.value(expr.tuple_value)
             return whole.fields[int(expr.index)] if isinstance(whole, Several) else Plain(expr)

@@ -20,12 +20,13 @@ import heapq
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tvm_ffi
 from tvm import DataType, ir, relax, tirx
 
 from ..errors import NpuMemplanError
@@ -187,8 +188,8 @@ def storages_of(call: Invoke) -> list[tuple[str, int]]:
     The name is "" for an argument that it cannot find there.
     """
     arguments = [
-        (a.tensor.name, a.offset_bytes) if isinstance(a, View) and tirx.is_buffer_var(p) else ("", 0)
-        for a, p in zip(call.arguments, call.primfunc.params, strict=True)
+        (a.tensor.name, a.offset_bytes) if isinstance(a, View) and is_buffer else ("", 0)
+        for a, is_buffer in zip(call.arguments, call.buffers, strict=True)
     ]
     return [*arguments, *((i.name, 0) for i in call.internals)]
 
@@ -279,6 +280,7 @@ def settle_marks(module: Any) -> Any:
     return module
 
 
+@cache
 def item_bytes(dtype: str) -> int:
     """Bytes of an element; 0 where elements are parts of bytes."""
     kind = DataType(dtype)
@@ -305,7 +307,7 @@ _STORED = (tirx.Mul, tirx.Min, tirx.Max)
 
 def used_by(exprs: Iterable[Any], definitions: Definitions) -> list[Any]:
     """The variables of `definitions` that are in `exprs`, in the order of their definitions."""
-    found = {v for expr in exprs for v in nodes_of(as_expr(expr), ir.Var)}
+    found = set(nodes_of(tvm_ffi.convert([as_expr(expr) for expr in exprs]), ir.Var))
     return [var for level in definitions for var, _ in level if var in found]
 
 
@@ -313,7 +315,8 @@ def symbols_needed_by(definitions: Definitions) -> list[Any]:
     """The variables that `definitions` need and do not define."""
     pairs = [pair for level in definitions for pair in level]
     own = {var for var, _ in pairs}
-    return list({v: None for _, expr in pairs for v in nodes_of(as_expr(expr), ir.Var) if v not in own})
+    used = nodes_of(tvm_ffi.convert([as_expr(expr) for _, expr in pairs]), ir.Var)
+    return list(dict.fromkeys(v for v in used if v not in own))
 
 
 def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> Any:

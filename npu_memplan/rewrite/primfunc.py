@@ -400,6 +400,6 @@ def _key(site: Site, values: Mapping[Any, Any], *, anywhere: bool = False) -> tu
             offset = "" if anywhere or static_extent(slot.offset) is None else slot.offset
             extent = "" if anywhere else static_extent(pools[slot.pool].extent)
             found.append((slot.pool, pools[slot.pool].name, offset, extent))
-    if is_npu(call.primfunc):  # which takes all pools
+    if call.agent is Agent.NPU:  # which takes all pools
         found += [(pool.name, static_extent(pool.extent), pool.read_only) for pool in pools]
     return (*found, *(static_extent(value) for value in values.values()))

@@ -17,10 +17,9 @@ from tvm import ir, relax
 from .. import planners
 from ..ethosu.program.overlap import shared_bytes
 from ..extract import prepare
-from ..extract.calls import may_overlap
 from ..extract.liveness import ALWAYS
 from ..extract.program import Internal, Invoke, RelaxTensor, Step, View, steps, views
-from ..extract.tir import operator_of
+from ..extract.tir import may_overlap, operator_of
 from ..extract.walk import walk
 from ..problem.operator_order import GraphOperator, GraphStorage, InPlace, OperatorGraph
 from ..request import Loaded

@@ -7,14 +7,14 @@ pass is idempotent. Every plan is verified before it is written into the module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from .. import verify
+from .. import planners, verify
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS
 from ..extract.liveness import Storage, labels, serves
@@ -113,18 +113,22 @@ class PlanMemory(TypedPass):
 
     def transform_module(self, module: Any, context: Any) -> Any:
         """The module with each function planned that is not planned yet."""
-        if not _open_functions(module):
-            return module
+        with planners.gc_paused():
+            return self.plan(module) if _open_functions(module) else module
+
+    def plan(self, module: Any) -> Any:
+        """`transform_module` of a module with functions that are not planned."""
         chosen = options(self.given)
-        functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
+        functions = _relax_functions(module).values()
         check_symbols(chosen.bounds, (symbol.name for f in functions for symbol in entry_symbols(f)))
         module = legalize(module)
         names = _open_functions(module)
-        called = _called_functions(module)
+        uses = {gv.name_hint: nodes_of(f.body, tvm.ir.GlobalVar) for gv, f in module.functions.items()}
+        called = {gv.name_hint for caller in _relax_functions(module) for gv in uses[caller]}
         outlines: dict[Any, Any] = {}  # of kernels that several functions call
-        laid = [lay(_extract_function(_part(module, name), name, chosen, called, outlines)) for name in names]
+        laid = [lay(_extract_function(_part(module, name, uses), name, chosen, called, outlines)) for name in names]
         replaced = {call.function for one in laid for call in one.extracted.program.calls} - _used_functions(
-            module, names
+            module, names, uses
         )
         kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
         for one in laid:
@@ -133,17 +137,21 @@ class PlanMemory(TypedPass):
         return join_parts(module, parts, replaced)
 
 
+def _relax_functions(module: Any) -> dict[str, Any]:
+    """The Relax functions of a module by name."""
+    return {gv.name_hint: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}
+
+
 def _open_functions(module: Any) -> list[str]:
     """Names of the Relax functions that are not planned."""
-    functions = module.functions.items()
-    return [gv.name_hint for gv, f in functions if isinstance(f, relax.Function) and POOLS not in f.attrs]
+    return [name for name, f in _relax_functions(module).items() if POOLS not in f.attrs]
 
 
-def _used_functions(module: Any, planned: Collection[str]) -> set[str]:
-    """Names of functions that are used other than by calls in those functions that are `planned`."""
+def _used_functions(module: Any, planned: Collection[str], uses_in: Mapping[str, Sequence[Any]]) -> set[str]:
+    """Names of functions that are used, by `uses_in`, other than by calls in those functions that are `planned`."""
     found: set[str] = set()
     for gv, function in module.functions.items():
-        uses = Counter(used.name_hint for used in nodes_of(function.body, tvm.ir.GlobalVar))
+        uses = Counter(used.name_hint for used in uses_in[gv.name_hint])
         if gv.name_hint in planned:
             for call in nodes_of(function.body, tvm.ir.Call):
                 called = (
@@ -155,15 +163,15 @@ def _used_functions(module: Any, planned: Collection[str]) -> set[str]:
     return found
 
 
-def _part(module: Any, name: str) -> Any:
-    """The module of the function called `name` and of what it refers to; other functions do not concern its plan."""
+def _part(module: Any, name: str, uses: Mapping[str, Sequence[Any]]) -> Any:
+    """The module of the function called `name` and of what it refers to, by `uses`; no other concerns its plan."""
     wanted, found = [module.get_global_var(name)], {}
     while wanted:
         gv = wanted.pop()
         if gv.name_hint not in found:
             found[gv.name_hint] = gv
             if gv.name_hint == name or isinstance(module[gv], tvm.tirx.PrimFunc):
-                wanted += nodes_of(module[gv].body, tvm.ir.GlobalVar)
+                wanted += uses[gv.name_hint]
     functions = {gv: module[gv] for gv in found.values()}
     return tvm.IRModule(functions, module.attrs, dict(module.global_infos.items()))
 
@@ -250,12 +258,6 @@ def lay(extracted: Extracted) -> Laid:
         laid = Laid(extracted, pools, slots, found.definitions, found.apart)
     _check_hard(program, [s for s in extracted.lives if s.name not in slots], extracted.loaded.request.pools)
     return laid
-
-
-def _called_functions(module: Any) -> set[str]:
-    """Names of the Relax functions that Relax functions call, or use as values."""
-    functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
-    return {gv.name_hint for function in functions for gv in nodes_of(function.body, tvm.ir.GlobalVar)}
 
 
 def _check_hard(program: Program, outside: Iterable[Storage], pools: Iterable[Pool]) -> None:
