@@ -246,27 +246,28 @@ def _count_refused_pairs(group: Group, placed: dict[str, Placement], sizes: dict
 
 
 def _problem(groups: CascadeSpace, chosen: Sequence[Group], overlaps: Sequence[Sequence[AllowedOverlap]]) -> Problem:
-    """The buffers of a program; a group is one point of time, as is every operation outside."""
-    heads = {group.first: group for group in chosen}
-    points: list[int] = []  # of each operation
-    index, point = 0, 0
-    while index < len(groups.program.operations):
-        count = heads[index].last + 1 - index if index in heads else 1
-        points += [point] * count
-        index, point = index + count, point + 1
+    """The buffers of a program; operations are points of time. Buffers that a group needs at any time live for all of
+    it.
+    """
     sizes = dict(groups.sizes)
+    heads: dict[int, int] = {}  # of operations in a group: its first
+    tails: dict[int, int] = {}  # and what comes behind it
+    short: set[str] = set()  # buffers of a turn
     for group in chosen:
         sizes |= group.rolling_buffer_bytes
-    buffers = [
-        Buffer(name, sizes[name], (Lifetime(points[first], points[last] + 1),))
-        for name, (first, last) in groups.live.items()
-    ]
+        short.update(group.turn_spans)
+        inside = range(group.first, group.last + 1)
+        heads |= dict.fromkeys(inside, group.first)
+        tails |= dict.fromkeys(inside, group.last + 1)
+    buffers = []
+    for name, (first, last) in groups.live.items():
+        life = (first, last + 1) if name in short else (heads.get(first, first), tails.get(last, last + 1))
+        buffers.append(Buffer(name, sizes[name], (Lifetime(*life),)))
     names = copy_names(groups.program, chosen)
     for group in chosen:
-        now = (Lifetime(points[group.first], points[group.first] + 1),)
+        now = (Lifetime(group.first, group.last + 1),)
         buffers += [Buffer(names[index], kept.size_bytes, now) for index, kept in group.kept.items()]
-    inside = {index for group in chosen for index in range(group.first, group.last + 1)}
-    allowed = [o.allowed for o in groups.chains.whole_overlaps if o.last not in inside]
+    allowed = [o.allowed for o in groups.chains.whole_overlaps if o.last not in heads]
     allowed += [o for pair in overlaps for o in pair]
     return Problem(tuple(buffers), (Pool(_POOL),), overlaps=tuple(dict.fromkeys(allowed)))
 

@@ -15,7 +15,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.overlap import NOTHING
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
-from npu_memplan.ethosu.schedule.stripes.rows import Part, Rows, Sliced, interleave, parts, rolling_buffer_rows, spans
+from npu_memplan.ethosu.schedule.stripes.rows import KeptRows, Part, Rows, Sliced, interleave, kept_rows, parts, spans
 from npu_memplan.problem import Problem
 from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain, random_chain
@@ -55,15 +55,26 @@ def made_late(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[s
     return found
 
 
-def kept(layers: Sequence[Sliced], order: Sequence[Part], buffer: str) -> int:
-    """From the first row that this or a later part reads to the last one written, at its most."""
+def kept(layers: Sequence[Sliced], turns: Sequence[Sequence[Part]], buffer: str) -> KeptRows:
+    """From the first row that this or a later part reads to the last one written, at its most; whether a turn reads
+    rows of an earlier one.
+    """
+    order = [part for turn in turns for part in turn]
+    reads = [[layers[p.member].needs(s, p.rows) for s in layers[p.member].inputs if s.buffer == buffer] for p in order]
     most = 0
     for at, part in enumerate(order):
         if layers[part.member].output.buffer == buffer:
-            later = [layers[p.member].needs(s, p.rows)[0] for p in order[at:]
-                     for s in layers[p.member].inputs if s.buffer == buffer]  # fmt: skip
+            later = [rows[0] for found in reads[at:] for rows in found]
             most = max(most, part.rows[1] - min([*later, part.rows[0]]))
-    return most
+    turn_of = [index for index, turn in enumerate(turns) for _ in turn]
+    written: dict[int, int] = {}  # when each row was
+    for part, turn in zip(order, turn_of, strict=True):
+        if layers[part.member].output.buffer == buffer:
+            written |= {row: turn for row in range(*part.rows) if row not in written}
+    lasts = any(written[row] < turn for found, turn in zip(reads, turn_of, strict=True) for rows in found
+                for row in range(*rows))  # fmt: skip
+    touching = [i for i, x in enumerate(layers) if buffer in (x.output.buffer, *(s.buffer for s in x.inputs))]
+    return KeptRows(most, (touching[0], touching[-1] + 1), lasts)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -81,9 +92,8 @@ def test_interleaved_rows_are_the_rows_that_are_needed(seed: int) -> None:
         done = interleave(layers, cuts, whole)
         order = list(parts(done))
         assert order == made_late(layers, cuts, whole)
-        assert [rolling_buffer_rows(layers, done, name) for name in inner] == [
-            kept(layers, order, name) for name in inner
-        ]
+        turns = [list(parts(done[turn : turn + 2])) for turn in range(len(done) - 1)]
+        assert kept_rows(layers, done, inner) == {name: kept(layers, turns, name) for name in inner}
         source, target = rng.choice(layers[0].inputs).buffer, layers[-1].output.buffer
         reads, writes, _ = spans(layers, done, source, target)
         uses = []

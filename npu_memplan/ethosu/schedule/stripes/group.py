@@ -2,8 +2,8 @@
 
 Invariant: the parts cover each operation once, and slices of channels, which begin at whole bricks, compute together
 exactly its result. Buffers in `rolling_buffer_bytes` are written and read by the group alone, and hold the parts that
-are still to be read. Bytes are those of all buffers of the program that are alive meanwhile, less the best single
-overlap; they do not depend on where memories are, or how fast.
+are still to be read. Bytes are those of all buffers of the program that are alive meanwhile, less the best
+overlaps of two; they do not depend on where memories are, or how fast.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from .rows import (
     Sliced,
     even_cuts,
     interleave,
+    kept_rows,
     parts,
-    rolling_buffer_rows,
     slice_rows,
     spans,
 )
@@ -228,12 +228,15 @@ class Chains:
 
     @cached_property
     def _least_rolling_buffer(self) -> dict[str, int]:
-        """Bytes of the rows that one output row reads of each buffer: no rolling buffer has fewer."""
+        """Bytes of the rows that one output row reads of each buffer that keeps some for the next: no rolling buffer
+        has fewer.
+        """
         found: dict[str, int] = {}
         for layer in self.layers:
-            if layer is not None and layer.window is not None:
+            window = layer and layer.window
+            if layer and window and window.height > window.stride_y and layer.upscale is Upscale.NONE:
                 source = layer.inputs[0]
-                rows = min(layer.window.height, source.height) if layer.upscale is Upscale.NONE else 1
+                rows = min(window.height, source.height)
                 found[source.buffer] = max(found.get(source.buffer, 0), (rows - 1) * source.stride + source.row_bytes)
         return {name: min(size, self.sizes[name]) for name, size in found.items() if name in self.sizes}
 
@@ -368,7 +371,8 @@ class InterleavedRows:
     """Layers in `turns`; `upwards`: planned upside down, rows and distances count from the ends.
 
     `done`: rows of each layer before each turn, counted in the direction of work; `rolling_buffers`: rows kept of
-    buffers between the layers; `alive_bytes`: of all buffers, without any overlap.
+    buffers between the layers; `turn_spans`: the layers between which those are needed that no turn leaves rows in for
+    a later one; `alive_bytes`: of all buffers, without any overlap.
     """
 
     def __init__(self, chains: Chains, layers: tuple[Sliced, ...], turns: RowOrder, upwards: bool) -> None:
@@ -384,27 +388,47 @@ class InterleavedRows:
             and chains.program.buffer(name).role is BufferRole.FEATURE_MAP
         }
         self.done = interleave(self._ordered, turns, frozenset(inner.keys() - kept.keys()))
-        rows = {name: rolling_buffer_rows(self._ordered, self.done, name) for name in kept}
-        self.rolling_buffers = {name: n for name, n in rows.items() if n < kept[name].height}
+        needed = kept_rows(self._ordered, self.done, kept)
+        self.rolling_buffers = {name: n.rows for name, n in needed.items() if n.rows < kept[name].height}
+        self.turn_spans = {name: needed[name].members for name in self.rolling_buffers if not needed[name].lasts}
         self._rolling_buffer_sizes = {
             name: round_up(n * kept[name].stride, ALIGNMENT) for name, n in self.rolling_buffers.items()
         }
-        alive = chains.alive(self.first, self.last)
+        alive = [name for name in chains.alive(self.first, self.last) if name not in self.turn_spans]
         self.alive_bytes = sum(self._rolling_buffer_sizes.get(name, chains.sizes[name]) for name in alive)
+        self.alive_bytes += self._turn_bytes()
+
+    def _turn_bytes(self) -> int:
+        """The most bytes of the buffers in `turn_spans` that are needed at once."""
+        change = [0] * (len(self.layers) + 1)
+        for name, (start, stop) in self.turn_spans.items():
+            change[start] += self._rolling_buffer_sizes[name]
+            change[stop] -= self._rolling_buffer_sizes[name]
+        return max(accumulate(change))
 
     @cached_property
     def size_bytes(self) -> int:
-        """The bytes of everything alive, less the best overlap."""
-        return self.alive_bytes - max(
-            (self._chains.shared_bytes(o, self._rolling_buffer_sizes.get(o.second)) for o in self._overlap_pairs),
-            default=0,
-        )
+        """The bytes of everything alive, less the best overlaps, of which a buffer is in one."""
+        shared = [
+            (self._chains.shared_bytes(o, self._rolling_buffer_sizes.get(o.second)), o.first, o.second)
+            for o in self._overlap_pairs
+        ]
+        taken: set[str] = set()
+        size = self.alive_bytes
+        for common, first, second in sorted(shared, reverse=True):
+            if taken.isdisjoint((first, second)):
+                taken |= {first, second}
+                size -= common
+        return size
 
     def may_fit(self, limit_bytes: int) -> bool:
         """Whether `size_bytes` are within the limit, if overlaps are as large as they could be."""
         sizes = self._chains.sizes
-        shared = (min(sizes[a], self._rolling_buffer_sizes.get(b, sizes[b])) for a, b in self._pairs)
-        return self.alive_bytes - max(shared, default=0) <= limit_bytes
+        most: dict[str, int] = {}
+        for first, second in self._pairs:
+            common = min(sizes[first], self._rolling_buffer_sizes.get(second, sizes[second]))
+            most[first] = max(most.get(first, 0), common)
+        return self.alive_bytes - sum(most.values()) <= limit_bytes
 
     @cached_property
     def heights(self) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -491,6 +515,11 @@ class Group(ABC):
     def rolling_buffer_bytes(self) -> Mapping[str, int]:
         """Bytes of the buffers that hold some parts only."""
 
+    @property
+    def turn_spans(self) -> Mapping[str, Rows]:
+        """Those of these buffers that are needed only from their first to their last layer in every turn."""
+        return {}
+
     @abstractmethod
     def operations(self, copies: Mapping[int, str], slicer: Slicer | None) -> Iterator[NpuOperation]:
         """The parts in order. `copies`: buffers of what is kept; `slicer`: of the program, where weights are cut."""
@@ -511,6 +540,10 @@ class RowGroup(Group):
     def rolling_buffers(self) -> Mapping[str, int]:
         """Rows kept of buffers between the layers."""
         return self.interleaved.rolling_buffers
+
+    @property
+    def turn_spans(self) -> Mapping[str, Rows]:
+        return self.interleaved.turn_spans
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -13,7 +13,7 @@ layers before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -344,22 +344,38 @@ def parts(done: Done) -> Iterator[Part]:
                 yield Part(member, rows)
 
 
-def rolling_buffer_rows(layers: Sequence[Sliced], done: Done, buffer: str) -> int:
-    """Rows of `buffer` that must be kept at once: from the first still to be read to the last written."""
-    unread = np.full(len(done) - 1, NOTHING[0])  # in or after each turn; a layer goes on where it stopped
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """What must be kept of a buffer between layers."""
+
+    rows: int  # at once: from the first still to be read to the last written
+    members: Rows  # the layers from the first that writes it on to the last that reads it
+    lasts: bool  # whether rows of one turn are read in a later one, so that it is needed at any time
+
+
+def kept_rows(layers: Sequence[Sliced], done: Done, buffers: Collection[str]) -> dict[str, KeptRows]:
+    """What must be kept of each of the buffers, all of which are made by some of the layers."""
+    # the first row that is read in or after each turn, and after the last one; layers go on where they stopped
+    unread = {name: np.full(len(done), NOTHING[0]) for name in buffers}
+    ends: dict[str, int] = {}
     for position, layer in enumerate(layers):
-        before = done[:-1, position]
+        made = done[:, position]
         for source in layer.inputs:
-            if source.buffer == buffer:
-                first = np.where(before < done[-1, position], layer.starts(source, before), NOTHING[0])
-                unread = np.minimum(unread, first)
-    most = 0
+            if source.buffer in unread:
+                first = np.where(made < made[-1], layer.starts(source, made), NOTHING[0])
+                np.minimum(unread[source.buffer], first, out=unread[source.buffer])
+                ends[source.buffer] = position + 1
+    found: dict[str, KeptRows] = {}
     for position, layer in enumerate(layers):
-        if layer.output.buffer == buffer:
+        name = layer.output.buffer
+        if name in unread:
             before, after = done[:-1, position], done[1:, position]
-            kept = np.where(before < after, after - np.minimum(unread, before), 0)
-            most = max(most, int(kept.max()))
-    return most
+            rows = int(np.where(before < after, after - np.minimum(unread[name][:-1], before), 0).max())
+            lasts = bool(np.any(unread[name][1:] < after))
+            known = found.get(name, KeptRows(0, (position, position + 1), False))
+            last = max(ends.get(name, 0), position + 1)
+            found[name] = KeptRows(max(known.rows, rows), (known.members[0], last), known.lasts or lasts)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
