@@ -4,7 +4,7 @@
 
 #include "common.h"
 
-/* The problem as sections; `Graph` of exact/graph.py. */
+/* The problem as sections; exact/__init__.py fills it. */
 typedef struct {
   int64_t items, sections;
   const int64_t *size, *align; /* [items], bytes */
@@ -15,7 +15,7 @@ typedef struct {
   const int32_t *twin; /* [items]: an equal item that must be placed before this one, or -1 */
 } Graph;
 
-/* One call of the search; `Call` of exact/__init__.py. */
+/* One call of the search; exact/__init__.py fills it. */
 typedef struct {
   int64_t ceiling;     /* bytes */
   int64_t phase;       /* ceiling modulo what all alignments divide: with equal headroom, equal phases align alike */

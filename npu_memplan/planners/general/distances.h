@@ -8,7 +8,7 @@
 enum { TRAIL = 1 << 18, SPARE = 8 }; /* changes that can be taken back, of which one step makes a few */
 
 /* Items, and for each pair that may be in each other's way the open zones of origin[first] - origin[second] that are
- * forbidden; `Network` of general/__init__.py. */
+ * forbidden; general/__init__.py fills it. */
 typedef struct {
   int64_t items, pairs;
   const int32_t *first, *second; /* [pairs] */
@@ -21,7 +21,7 @@ typedef struct {
   double *weight;                         /* [pairs]: how often a pair failed; kept between calls */
 } Network;
 
-/* One call of the search; `Task` of general/__init__.py. */
+/* One call of the search; general/__init__.py fills it. */
 typedef struct {
   int64_t ceiling, nodes;
   double trust;       /* probability of trying first the order that `origin` has */
@@ -31,7 +31,7 @@ typedef struct {
   int64_t spent;      /* out: choices made */
 } Task;
 
-/* One call of `small.c`; `SmallTask` of general/__init__.py. */
+/* One call of `small.c`; general/__init__.py fills it. */
 typedef struct {
   int64_t ceiling;
   int64_t nodes, work; /* left */

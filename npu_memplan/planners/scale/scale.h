@@ -1,4 +1,4 @@
-/* Items of one pool as arrays, sorted by their first point; `Items` of scale/__init__.py. */
+/* Items of one pool as arrays, sorted by their first point; scale/__init__.py fills them. */
 #ifndef NPU_MEMPLAN_SCALE_H
 #define NPU_MEMPLAN_SCALE_H
 
