@@ -189,7 +189,7 @@ def _host_remainder(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
 
 # TVM 0.27 keeps an allow-list of operators that may be quantised. These only move elements, so their float
 # converters are right for stored values as they are. Unnecessary when `PAD` is in
-# OperatorConverter._SUPPORTED_QUANTIZED_OPS (the test `test_tvm_still_refuses_quantised_pad` then fails).
+# OperatorConverter._SUPPORTED_QUANTIZED_OPS (tests/relax_npu/test_repairs.py then fails).
 MOVING_OPERATORS = frozenset(
     (
         *("PAD", "PADV2", "MIRROR_PAD", "TRANSPOSE", "SQUEEZE", "EXPAND_DIMS", "STRIDED_SLICE", "SLICE", "SPLIT"),
