@@ -1,8 +1,10 @@
-"""How much sooner networks would end if CPU and NPU ran calls side by side that do not depend on each other.
+"""Milliseconds of NPU and CPU, now and before, and how much sooner networks would end with both side by side.
 
-    python -m benchmarks.host_beside_npu MODEL.tflite... [--effort quick]
+    python -m benchmarks.host_beside_npu MODEL.tflite|ARTIFACT... [--effort quick] [--before FOLDER]
 
-A row a network that has calls of both: milliseconds of the NPU, of the CPU, in all, and side by side: each agent takes
+With `--before`, a folder with another commit's artifacts, each named like its network: a row a network with calls of
+the CPU, both as that commit and as this one estimates them, and the geometric mean of the totals' ratios. Without,
+a row a network that has calls of both: milliseconds of the NPU, of the CPU, in all, and side by side: each agent takes
 its calls in the program's order, as soon as those they depend on have ended. Memory is not looked at: buffers of calls
 that run at the same time could not share bytes, so this is the most there is to gain.
 """
@@ -10,9 +12,11 @@ that run at the same time could not share bytes, so this is the most there is to
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import plan_model
@@ -61,15 +65,56 @@ def side_by_side_ms(tasks: Sequence[Task]) -> float:
     return max(free.values(), default=0.0)
 
 
+def artifact_of(model: Path, effort: str) -> Artifact:
+    """The artifact in a folder, or that of a model."""
+    return Artifact.load(model) if model.is_dir() else plan_model(model, CompileOptions(effort=effort)).artifact
+
+
+def agent_milliseconds(plan: Path) -> tuple[float, float]:
+    """Milliseconds of NPU and CPU that a plan.json states, of any commit that has both."""
+    said = json.loads(plan.read_text())
+    timing = said["timing"]
+    if timing is None:
+        return 0.0, 0.0
+    npu = sum(call["estimated_cycles"] or 0 for call in said["calls"])
+    host = sum(row["cycles"] for row in said["host_layers"])
+    return 1000 * npu / timing["clock_hz"], 1000 * host / (said["target"].get("cpu_clock_hz") or timing["clock_hz"])
+
+
+def print_change(before: Path, now: Sequence[tuple[str, Artifact]]) -> None:
+    """A row a network with calls of the CPU, and the geometric mean of the ratios."""
+    print("| network | before: NPU ms | CPU ms | total | now: NPU ms | CPU ms | total | now / before |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    ratios = []
+    for name, artifact in now:
+        place = before / name / "plan.json"
+        if not artifact.host_operations or not artifact.host_clock_hz or not place.is_file():
+            continue
+        tasks = tasks_of(artifact)
+        made = [sum(task.milliseconds for task in tasks if task.agent is agent) for agent in (Agent.NPU, Agent.HOST)]
+        was = agent_milliseconds(place)
+        if not sum(was) or not sum(made):
+            continue
+        ratios.append(sum(made) / sum(was))
+        cells = " | ".join(f"{value:.3f}" for value in (*was, sum(was), *made, sum(made), ratios[-1]))
+        print(f"| {name} | {cells} |", flush=True)
+    if ratios:
+        print(f"| geometric mean of {len(ratios)} | | | | | | | {geometric_mean(ratios):.3f} |")
+
+
 def main() -> None:
-    """A row a network that has calls of both."""
+    """A row a network."""
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--effort", default="quick")
+    parser.add_argument("--before", type=Path)
     chosen = parser.parse_args()
+    if chosen.before is not None:
+        print_change(chosen.before, [(model.stem, artifact_of(model, chosen.effort)) for model in chosen.models])
+        return
     print("| network | NPU ms | CPU ms | total | side by side | less |\n|---|--:|--:|--:|--:|--:|")
     for model in chosen.models:
-        artifact = plan_model(model, CompileOptions(effort=chosen.effort)).artifact
+        artifact = artifact_of(model, chosen.effort)
         tasks = tasks_of(artifact)
         each = [sum(task.milliseconds for task in tasks if task.agent is agent) for agent in (Agent.NPU, Agent.HOST)]
         if all(each):
