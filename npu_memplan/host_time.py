@@ -44,6 +44,7 @@ class KernelCosts:
     product: Cycles  # of such an output
     quantised: Cycles  # element
     dequantised: Cycles  # element
+    looked_up: Cycles  # element
     place: Cycles  # of a resized image
     mixed: Cycles  # four elements of it in float32, or the rest
     resized_place: Cycles  # of an image that is resized in integers
@@ -160,6 +161,7 @@ _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
     "bilinear": _bilinear_cycles,
     "resize": _resize_cycles,
     "svdf": _svdf_cycles,
+    "lookup": lambda numbers, costs: numbers[0] * costs.looked_up,
     "arg_extremum": lambda numbers, costs: numbers[0] * (costs.searched_row + -(-numbers[1] // 16) * costs.searched),
 }
 

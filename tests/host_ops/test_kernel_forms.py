@@ -162,6 +162,10 @@ def conversions() -> Iterator[tuple[bytes, np.ndarray]]:
         yield write_model("QUANTIZE", [TensorSpec(given.shape, "float32", 0.0, 0)], [stored], None), given
         levels = np.resize(np.arange(256, dtype=np.uint8).view(dtype), given.shape)
         yield write_model("DEQUANTIZE", [stored], [TensorSpec(given.shape, "float32", 0.0, 0)], None), levels
+        for count in (3, 16, 307):  # a table
+            part, shape = np.resize(levels, (1, count)), (1, count)
+            made = TensorSpec(shape, dtype, scale * 0.7, zero // 2)
+            yield write_model("RELU", [TensorSpec(shape, dtype, scale, zero)], [made]), part
     for depth, centers, height, width, dtype in (
         (1, True, 11, 13, "uint8"), (3, False, 11, 13, "uint8"), (8, True, 11, 13, "uint8"),
         (21, False, 11, 13, "uint8"), (1, True, 10, 8, "uint8"), (3, True, 10, 8, "uint8"), (8, True, 10, 8, "uint8"),

@@ -36,6 +36,7 @@ from .common import (
     ACTIVATION_TYPES,
     EIGHT_BITS,
     ends,
+    look_up,
     require_rows,
     require_same_shape,
     require_same_type,
@@ -200,10 +201,8 @@ def store_table(work: Lowering, reference: Reference) -> None:
     output, (least, most) = work.output(), LIMITS[work.tensor(0).dtype]
     require_same_shape(work.tensor(0), output)
     values = reference(np.arange(least, most + 1, dtype=np.int64))
-    source = work.read(0, "input")
-    table = work.table("table", np.clip(values, *LIMITS[output.dtype]).astype(output.dtype))
     work.describe("table")
-    work.fill(lambda place: load(table, load(source, *place) - int_constant(least)))
+    look_up(work, np.clip(values, *LIMITS[output.dtype]).astype(output.dtype))
 
 
 @lowering("RELU")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ...fixed_point import activation_range, multiply_scales, quantise_multiplier
+from ...fixed_point import LIMITS, activation_range, multiply_scales, quantise_multiplier
 from ...models.tensor import Tensor
 from .operator import Lowering, UnsupportedOperatorError, require_supported
 from .tir import Buffer, ChannelScales, Expr, both, clamp, int_constant, load, raw_load
@@ -35,6 +37,16 @@ def ends(work: Lowering, allowed: tuple[str, ...], inputs: int = 1, *, scaled: b
     found = *(work.tensor(i) for i in range(inputs)), work.output()
     require_same_type(found, allowed, scaled=scaled)
     return found
+
+
+def look_up(work: Lowering, entries: npt.NDArray[Any]) -> None:
+    """output = entries[input], of 8 bits, the first entry for the least number."""
+    data, output = work.tensor(0), work.output()
+    source, table = work.read(0, "input"), work.table("table", entries)
+    target = work.fill(lambda place: raw_load(table, [load(source, *place) - int_constant(LIMITS[data.dtype][0])]))
+    if output.dtype in EIGHT_BITS:
+        count, is_signed = math.prod(output.shape), int(data.dtype == "int8")
+        work.kernel("kernel_forms kernel_lookup", source, table, target, count, is_signed)
 
 
 def require_quantisation(

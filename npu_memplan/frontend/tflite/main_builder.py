@@ -99,6 +99,7 @@ class MainBuilder:
         self._branches = branches and outer is None
         self.block_builder: Any = relax.BlockBuilder() if outer is None else outer.block_builder
         self.values: dict[int, Any] = {}
+        self._chains: Mapping[int, Any] | None = None  # `find_chains`, when the host runs something
         self.updated: list[Any] = []  # what states become, for those that need to see that they are used
         self._names: Names = Names() if outer is None else outer._names
         self._functions: Names = Names(("main",)) if outer is None else outer._functions
@@ -229,10 +230,16 @@ class MainBuilder:
         self.host_call(operator, for_good)
 
     def host_call(self, operator: CpuOperator, for_good: bool = False) -> None:
-        """Call the host code of an operator, also where it only changes a shape."""
+        """Call the host code of an operator, also where it only changes a shape; of a chain, behind its last one."""
         from ..host_ops import lower_operator
+        from ..host_ops.chain import find_chains, lower_chain
 
-        lowered = lower_operator(self.network, operator)
+        if self._chains is None:
+            self._chains = find_chains(self.network)
+        chain = self._chains.get(operator.index)
+        if chain is None and operator.index in self._chains:
+            return
+        lowered = lower_operator(self.network, operator) if chain is None else lower_chain(self.network, chain)
         inputs = [self.value(i) for i in lowered.inputs]
         inputs += [relax.const(c, c.dtype.name) for c in lowered.constants]
         function = lowered.primfunc.without_attr(LAYER) if for_good else lowered.primfunc
