@@ -157,6 +157,17 @@ def test_contrary_models_are_refused_or_read() -> None:
     assert outcomes["read"] > 40
 
 
+@pytest.mark.parametrize("state", [18, 19])
+def test_the_types_of_an_lstms_states(state: int) -> None:
+    """The hidden state is of the input's type, the cell state int16; Vela's legacy core takes others."""
+    model = read_record((Path(__file__).resolve().parents[1] / "models" / "trained_lstm_int8.tflite").read_bytes())
+    (graph,) = model.values["Subgraphs"]
+    tensor = graph.values["Operators"][0].numbers("Inputs", "i")[state]
+    graph.values["Tensors"][tensor].values["Type"] = 3  # uint8
+    with pytest.raises(NetworkError, match=f"operator 0 UNIDIRECTIONAL_SEQUENCE_LSTM takes .*{tensor} .* is uint8"):
+        read_network(write_record(model))
+
+
 def test_a_record_is_written_as_it_was_read() -> None:
     model = (Path(__file__).resolve().parents[1] / "models" / "trained_lstm_int8.tflite").read_bytes()
     copied = read_network(write_record(read_record(model)))

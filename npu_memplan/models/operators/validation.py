@@ -73,7 +73,7 @@ def _operands(text: str) -> tuple[OperandPlace, ...]:
     return tuple(OperandPlace(word[0], *_NUMBERS[word[1:]]) for word in text.split())
 
 
-# The type that `T` is -> the types that `W` and `S` may be. Weights of 4 bits are read as int8.
+# The type that `T` is -> the types that `W`, `S` and `C` may be. Weights of 4 bits are read as int8.
 WEIGHTS: Mapping[str, tuple[str, ...]] = {
     "float32": ("float32", "int8", "uint8", "float16"),
     "int8": ("int8",),
@@ -87,6 +87,7 @@ SUMS: Mapping[str, tuple[str, ...]] = {
     "uint8": ("int32",),
     "int16": ("int64", "int32"),
 }
+CELLS: Mapping[str, tuple[str, ...]] = {"float32": ("float32",), "int8": ("int16",), "int16": ("int16",)}
 TYPES: Mapping[str, tuple[str, ...]] = {
     "I": ("int32", "int64"),
     "M": ("int8", "uint8", "int16", "int32", "int64", "uint32"),
@@ -167,7 +168,7 @@ FORMS: Mapping[str, OperatorForm] = dict(
         *_operator_forms("SVDF", "T W A S? A -> T", shapes.filtered_history, states=(4,)),
         *_operator_forms(
             "UNIDIRECTIONAL_SEQUENCE_LSTM",
-            "T W? W W W W? W W W A? A? A? A? S S S A? A? A A A? A? A? A? -> T",
+            "T W? W W W W? W W W A? A? A? A? S S S A? A? T C A? A? A? A? -> T",
             shapes.memory_cells,
             states=(18, 19),
         ),
@@ -393,7 +394,7 @@ def _validate_types(letters: Sequence[tuple[str, Tensor]]) -> None:
     """The types of operands and results, which follow from the one that stands for `T`."""
     of_operator = next((t for letter, t in letters if letter == "T"), None)
     kind = "" if of_operator is None else of_operator.dtype
-    by_kind = {"T": {kind: (kind,)}, "W": WEIGHTS, "K": WEIGHTS, "S": SUMS}
+    by_kind = {"T": {kind: (kind,)}, "W": WEIGHTS, "K": WEIGHTS, "S": SUMS, "C": CELLS}
     for letter, tensor in letters:
         allowed = by_kind[letter].get(kind) if letter in by_kind else TYPES.get(letter)
         if allowed is not None and tensor.dtype not in allowed:
