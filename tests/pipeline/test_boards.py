@@ -32,7 +32,7 @@ def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str
     made = cli("compile", shared_model("kws_ref_model"), "--board", "alif-e7-hp", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     artifact = Artifact.load(tmp_path / "out")
-    (taken,) = (note for note in artifact.notes if note.startswith("taken: "))  # the fewest cycles that fit the board
+    (taken,) = (note for note in artifact.notes if note.startswith("selected: "))
     assert f"{artifact.estimated_cycles:,} cycles in {artifact.pool_bytes('sram'):,} bytes" in taken
     board = load_board("alif-e7-hp")
     assert [pool.size_bytes for pool in artifact.problem.pools] == [board.memory("SRAM0").size_bytes]

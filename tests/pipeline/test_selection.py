@@ -32,9 +32,9 @@ def test_the_better_producer_is_taken_and_reported(cli: Callable[..., Any], tmp_
         cycles[compiler] = made.json["estimated_cycles"]
         assert made.json["pools"][0]["used_bytes"] <= 22192
     assert cycles["auto"] <= min(cycles.values())
-    (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
+    (note,) = (text for text in made.json["notes"] if text.startswith("selected: "))
     found = re.fullmatch(
-        r"taken: native lowering(?: in stripes)?, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; "
+        r"selected: native lowering(?: in stripes)?, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; "
         r"Vela's stream re-planned, about ([\d,]+); ([\d,]+) to ([\d,]+) by how memories are shared, at most "
         r"(0\.\d+) of Vela's own",
         note,
@@ -60,8 +60,8 @@ def test_programs_of_ethos_u85_are_compared(
     model = MODELS / f"{name}.tflite"
     made = cli("compile", model, "--accelerator", npu, "--effort", effort, "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
-    (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
-    found = re.match(r"taken: [^,]+, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; ", note)
+    (note,) = (text for text in made.json["notes"] if text.startswith("selected: "))
+    found = re.match(r"selected: [^,]+, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; ", note)
     assert found is not None, note
     taken, least = (int(text.replace(",", "")) for text in found.groups())
     assert 0 < least <= taken
@@ -132,8 +132,8 @@ def test_what_runs_on_the_host_does_not_win_by_the_npus_cycles(cli: Callable[...
     model.write_bytes(row("EXP", "int16", 0).build())
     made = cli("compile", model, "--pool", "sram=153600", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
-    (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
-    assert note.startswith("taken: Vela's stream re-planned, ")
+    (note,) = (text for text in made.json["notes"] if text.startswith("selected: "))
+    assert note.startswith("selected: Vela's stream re-planned, ")
     assert made.json["estimated_cycles"] > 0
 
 
@@ -183,7 +183,7 @@ def test_a_program_slower_than_velas_stream_is_searched_further(cli: Callable[..
     for effort in ("quick", "normal"):
         flags = ("--effort", effort, "--pool", "sram=13000", "--json", "-o", tmp_path / effort)
         made[effort] = cli("compile", MODELS / "kws_ref_model.tflite", *flags).json
-        (note,) = (text for text in made[effort]["notes"] if text.startswith("taken: "))
+        (note,) = (text for text in made[effort]["notes"] if text.startswith("selected: "))
         found = re.search(r"at most (\d\.\d+) of Vela's own", note)
         assert found is not None, note
         assert float(found[1]) > 1  # else it says nothing of what it is for
