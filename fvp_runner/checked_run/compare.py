@@ -217,6 +217,7 @@ def compare_file(request: RunRequest, report_phase: Callable[[str, RunFacts], No
     for text, values, made in zip(request.inputs, inputs, expected, strict=True):
         report_phase(PROGRAM, facts)
         recorder = LayerRecorder()
+        network.reset()
         try:
             ran = network.run(values, recorder)
             outputs = compare_outputs("npu_model", names, ran.outputs, made).outputs

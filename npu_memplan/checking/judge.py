@@ -356,7 +356,8 @@ def run_in_worker(request: RunRequest) -> RunFacts:
     try:
         assert worker.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            worker.process.stdin.write(msgspec.json.encode(request) + b"\n")
+            # a path may have bytes that are no UTF-8, which msgspec's JSON does not take
+            worker.process.stdin.write(json.dumps(msgspec.to_builtins(request)).encode() + b"\n")
             worker.process.stdin.flush()
         messages, in_time = _read_messages(worker)
     finally:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import npu_memplan as nm
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.cli import cli
@@ -72,3 +75,19 @@ def test_a_library_that_is_wrong_everywhere_is_not_written(
     code, _ = call("tvmc", "compile", "--npu-compiler", "vela", wrong_stream, "-o", tar)
     assert code != 0
     assert not tar.exists()
+
+
+def test_a_file_with_states_begins_anew_for_each_input(tmp_path: Path) -> None:
+    """The LSTM runs on the CPU; its states after the first input are not those of the second."""
+    model = REPOSITORY / "tests" / "models" / "trained_lstm_int8.tflite"
+    ways = ["--emit", "vela-tflite", "--npu-compiler", "tvm", "--effort", "quick", "--check"]
+    done = CliRunner().invoke(cli, ["compile", str(model), "-o", str(tmp_path / "m.tflite"), *ways])
+    assert done.exit_code == 0, done.output
+    assert "4 operators, all exact against tflite-micro; checked on 2 inputs" in done.output
+
+
+def test_a_name_that_is_no_utf_8_is_checked_too(tmp_path: Path) -> None:
+    model = tmp_path / os.fsdecode(b"m\xff\xfe.tflite")
+    shutil.copy(REPOSITORY / "tests" / "models" / "hello_world_int8.tflite", model)
+    made = nm.compile(model, tmp_path / "out", accelerator="none", check=True)
+    assert made.check.verdict is CheckVerdict.EQUAL
