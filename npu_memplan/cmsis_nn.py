@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def open_cmsis_nn(text: str) -> CmsisNN:
     name, equals, folder = text.partition("=")
     if name != CMSIS_NN or not equals or not folder:
         raise CmsisNNError(f"--host-ops {text!r} is not {CMSIS_NN}=DIR, with DIR the folder of CMSIS-NN's source")
-    root = Path(folder).expanduser().resolve()
+    root = Path(os.path.realpath(Path(folder).expanduser()))  # a loop of links is nothing that is there
     if not (root / "Include" / HEADER).is_file() or not (root / "Source").is_dir():
         raise CmsisNNError(
             f"--host-ops: {folder} has no Include/{HEADER} and Source; it has to be CMSIS-NN's source "

@@ -129,6 +129,8 @@ def read_bytes(path: str | Path, limit_bytes: int = MODEL_BYTES) -> bytes:
     """The bytes of a regular file; `OSError` also where there are more than `limit_bytes`."""
     with open_file(path) as file:
         content = file.read(min(limit_bytes, os.fstat(file.fileno()).st_size) + 1)
+        if content is None:  # such as /proc/kmsg, which looks like a file
+            raise OSError(errno.EAGAIN, "it has nothing to read now", str(path))
         if len(content) <= limit_bytes:
             content += file.read(_MORE_BYTES)  # the size of a file in /proc is 0
     if len(content) > limit_bytes:

@@ -271,3 +271,11 @@ def test_c_with_bytes_that_are_no_text_is_run(artifact: Path, tmp_path: Path) ->
 def test_an_artifact_is_loaded_from_a_link_of_the_users(artifact: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").symlink_to(artifact)
     assert Artifact.load(tmp_path / "mine").name == "hello_world_int8"
+
+
+def test_a_file_that_has_nothing_to_read_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc/kmsg, which says that it is a file."""
+    reading, _ = os.pipe2(os.O_NONBLOCK)
+    monkeypatch.setattr("npu_memplan.files.paths.open_file", lambda _: os.fdopen(reading, "rb"))
+    with pytest.raises(OSError, match="it has nothing to read now"):
+        read_bytes(tmp_path / "a")
