@@ -19,10 +19,11 @@ import numpy as np
 
 from fvp_runner.base import RunOptions
 from fvp_runner.checked_run.compare import compare_operators
+from fvp_runner.checked_run.facts import InputFacts, RunFacts
 from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.kernels import TFLiteReference
-from fvp_runner.result import InputFacts, OutputComparison, RunFacts, compare_output, compare_outputs
+from fvp_runner.result import OutputComparison, compare_output, compare_outputs
 from fvp_runner.result import Verdict as RowVerdict
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckResult, CheckVerdict
