@@ -21,7 +21,7 @@ import click
 from .errors import InternalError, NpuMemplanError, describe_error
 from .process.ending import end_on_signals, lacks_memory
 from .process.incidents import gather_incidents, kind_of
-from .process.later import put_off_schema
+from .process.lazy_imports import import_schema_lazily
 from .process.requirements import missing_package
 from .process.setup import only_printable, open_streams, print_nowhere
 
@@ -101,7 +101,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
     gc.set_threshold(1_000_000, 20, 100)
-    put_off_schema()
+    import_schema_lazily()
     open_streams()
     with end_on_signals(), only_printable():
         code = _run_commands()

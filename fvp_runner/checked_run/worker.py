@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 
 from npu_memplan.process.ending import lacks_room
-from npu_memplan.process.later import put_off_schema
+from npu_memplan.process.lazy_imports import import_schema_lazily
 
 from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
 
 
 def main(descriptor: int) -> None:
     """Serve one request."""
-    put_off_schema()
+    import_schema_lazily()
     from .compare import compare_file, compare_runs
 
     text = sys.stdin.buffer.readline()

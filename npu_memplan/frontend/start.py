@@ -21,7 +21,7 @@ from ..ethosu.time.systems import System, load_system
 from ..ethosu.time.vela_ini import NAME, board_ini
 from ..files.paths import read_bytes
 from ..options import NO_NPU, CompileOptions
-from ..process.later import LaterLoader
+from ..process.lazy_imports import LazyLoader
 from ..target_data import load_board
 from ..vela.worker import VelaOptions, start_compile
 
@@ -43,7 +43,7 @@ def start_loading(path: Path, options: CompileOptions) -> None:
 
 
 # Half of the time of TVM's import, and none of what lifting or lowering for an NPU calls.
-_PUT_OFF = frozenset({
+_LAZY = frozenset({
     "tvm.relax.backend.adreno", "tvm.relax.backend.gpu_generic", "tvm.relax.frontend.nn", "tvm.relax.training",
     "tvm.relax.transform.legalize_ops", "tvm.rpc", "tvm.s_tir.dlight", "tvm.s_tir.meta_schedule", "tvm.topi",
 })  # fmt: skip
@@ -60,7 +60,7 @@ class _LeaveOut(MetaPathFinder):
     """Shortens TVM's first import, and is gone when that ends.
 
     The import of `tvm.runtime.disco`, its runtime for several machines, fails: TVM goes on without it, and need not
-    load that library. The modules of `_PUT_OFF` are executed when the first of their names is asked for.
+    load that library. The modules of `_LAZY` are executed when the first of their names is asked for.
     """
 
     def find_spec(
@@ -68,15 +68,15 @@ class _LeaveOut(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname == "tvm.runtime.disco":
             raise ImportError(f"{fullname} is not imported with TVM", name=fullname)
-        if fullname != "tvm" and fullname not in _PUT_OFF:
+        if fullname != "tvm" and fullname not in _LAZY:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _WholeLoader(spec.loader, self) if fullname == "tvm" else LaterLoader(spec.loader)
+            spec.loader = _WholeLoader(spec.loader, self) if fullname == "tvm" else LazyLoader(spec.loader)
         return spec
 
 
-class _WholeLoader(LaterLoader):
+class _WholeLoader(LazyLoader):
     """Executes TVM."""
 
     def __init__(self, loader: Loader, finder: _LeaveOut) -> None:

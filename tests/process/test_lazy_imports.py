@@ -1,4 +1,4 @@
-"""What is put off is what an ordinary import has, in the end."""
+"""A lazy import has the same names as an ordinary one in the end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from npu_memplan.process.programs import python_child
 
 _PROGRAM = """
 import json, sys
-if sys.argv[1] == "put off":
-    from npu_memplan.process.later import put_off_schema
-    put_off_schema()
+if sys.argv[1] == "lazily":
+    from npu_memplan.process.lazy_imports import import_schema_lazily
+    import_schema_lazily()
 import tflite
 facts = {"finders": [type(finder).__name__ for finder in sys.meta_path]}
 early = [tflite.Model.__name__, tflite.TensorType.INT8, tflite.Model.GetRootAsModel.__name__]
@@ -34,14 +34,14 @@ def read_facts(how: str) -> tuple[dict[str, Any], int]:
 
 
 def test_tflite_has_the_same_names_in_the_end() -> None:
-    assert read_facts("put off") == read_facts("at once")
+    assert read_facts("lazily") == read_facts("at once")
 
 
 def test_a_network_is_read_by_a_few_modules_of_tflite() -> None:
     program = """
 import sys
-from npu_memplan.process.later import put_off_schema
-put_off_schema()
+from npu_memplan.process.lazy_imports import import_schema_lazily
+import_schema_lazily()
 import tflite
 tflite.Model.GetRootAsModel, tflite.BuiltinOperator.ADD, tflite.TensorType.INT8
 print(sum(name.startswith("tflite.") for name in sys.modules))

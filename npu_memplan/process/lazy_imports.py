@@ -1,7 +1,7 @@
-"""Imports that a command puts off, because most commands end without a need of them.
+"""Lazy imports of modules that most commands do not use.
 
-Invariant: whoever asks a module that was put off for a name gets what an ordinary import has; only when it is executed
-differs. For processes of our own alone: a library leaves its caller's imports as they are.
+Invariant: a name of a lazy module is the same as after an ordinary import; only the time at which the module is
+executed differs. For processes of our own alone: a library leaves its caller's imports as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ else:  # the module of these two takes longer to import than a command's help
     Loader = MetaPathFinder = object
 
 
-class LaterModule(ModuleType):
+class LazyModule(ModuleType):
     """A module that is executed when the first of its names is asked for."""
 
     def __getattr__(self, name: str) -> Any:
@@ -28,16 +28,16 @@ class LaterModule(ModuleType):
 
 
 def execute_module(module: ModuleType) -> None:
-    """Execute a module that was put off; it is an ordinary one from now on."""
+    """Execute a lazy module; it is an ordinary one from now on."""
     module.__class__ = ModuleType
     loader: Any = module.__loader__
     loader.exec_module(module)
 
 
-class LaterLoader(Loader):
+class LazyLoader(Loader):
     """Makes a module of the class `kind`, which executes itself."""
 
-    def __init__(self, loader: Loader, kind: type[ModuleType] = LaterModule) -> None:
+    def __init__(self, loader: Loader, kind: type[ModuleType] = LazyModule) -> None:
         self._loader, self._kind = loader, kind
 
     def create_module(self, spec: ModuleSpec) -> None:
@@ -79,11 +79,11 @@ class _SchemaFinder(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = LaterLoader(spec.loader, _Schema)
+            spec.loader = LazyLoader(spec.loader, _Schema)
         return spec
 
 
-def put_off_schema() -> None:
+def import_schema_lazily() -> None:
     """Import the modules of `tflite` one by one in this process, if it has imported none."""
     if "tflite" not in sys.modules:
         sys.meta_path.insert(0, _SchemaFinder())
