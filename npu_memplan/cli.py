@@ -9,7 +9,6 @@ Faults that ended a part alone, and fallbacks, are reported on stderr when a com
 from __future__ import annotations
 
 import difflib
-import errno
 import gc
 import importlib
 import os
@@ -19,7 +18,7 @@ import traceback
 import click
 
 from .errors import InternalError, NpuMemplanError, describe_error
-from .process.ending import end_on_signals, lacks_memory
+from .process.ending import end_on_signals, is_disk_full, lacks_memory
 from .process.incidents import gather_incidents, kind_of
 from .process.lazy_imports import import_schema_lazily
 from .process.requirements import missing_package
@@ -179,8 +178,8 @@ def _exit_code() -> int:
         return _READER_LEFT
     except OSError as error:  # a full disk, a file system that is read only
         where = f": {error.filename}" if error.filename else ""
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = f"; free some where the output goes, and in {os.environ.get('TMPDIR', '/tmp')}" if full else ""
+        place = os.environ.get("TMPDIR", "/tmp")
+        advice = f"; free some where the output goes, and in {place}" if is_disk_full(error) else ""
         click.echo(f"npu-memplan: {error.strerror or error}{where}{advice}", err=True)
         print_nowhere()
         return 2

@@ -32,7 +32,8 @@ _NO_MEMORY = (
     "thread constructor failed",
     "Resource temporarily unavailable",
 )
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk
+_NO_ROOM = (*_FULL, errno.EFBIG, errno.EMFILE, errno.ENFILE)
 _requested: list[int] = []  # signals, in their order
 _holding: list[object] = []  # what the end waits for
 _begun: dict[Hashable, Callable[[], object]] = {}  # what it undoes
@@ -86,7 +87,12 @@ def lacks_memory(error: BaseException) -> bool:
 
 def lacks_room(error: BaseException) -> bool:
     """Whether `error` says that this machine refused memory, bytes of a disk or a file to open."""
-    return lacks_memory(error) or (isinstance(error, OSError) and error.errno in _FULL)
+    return lacks_memory(error) or (isinstance(error, OSError) and error.errno in _NO_ROOM)
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a disk, or the part of it that a user has, is full."""
+    return error.errno in _FULL
 
 
 @contextlib.contextmanager
