@@ -1,7 +1,7 @@
 """Byte counts as text, read and written.
 
-Invariant: `parse_size(format_size(n)) == n` is not promised (KiB are rounded for reading); exact bytes are always
-printed next to them.
+Invariant: KiB are rounded for reading, so that `parse_size` of such a text may be another number; exact bytes always
+stand next to them.
 """
 
 from __future__ import annotations

@@ -463,7 +463,8 @@ def hides_lack_of_memory(handler: ast.ExceptHandler) -> bool:
 
 def test_no_handler_hides_a_lack_of_memory() -> None:
     """What TVM makes of one is a RuntimeError, see `process.ending`."""
-    assert hides_lack_of_memory(ast.parse("try: f()\nexcept Exception as e: raise X from e").body[0].handlers[0])  # type: ignore[attr-defined]
+    program = ast.walk(ast.parse("try: f()\nexcept Exception as e: raise X from e"))
+    assert [hides_lack_of_memory(n) for n in program if isinstance(n, ast.ExceptHandler)] == [True]
     handlers = ((p, n) for p in MODULES for n in nodes(p) if isinstance(n, ast.ExceptHandler))
     found = {name_of(p) for p, handler in handlers if hides_lack_of_memory(handler)}
     in_threads = {

@@ -55,7 +55,7 @@ def made_late(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[s
     return found
 
 
-def kept(layers: Sequence[Sliced], turns: Sequence[Sequence[Part]], buffer: str) -> KeptRows:
+def search_kept_rows(layers: Sequence[Sliced], turns: Sequence[Sequence[Part]], buffer: str) -> KeptRows:
     """From the first row that this or a later part reads to the last one written, at its most; whether a turn reads
     rows of an earlier one.
     """
@@ -93,7 +93,7 @@ def test_interleaved_rows_are_the_rows_that_are_needed(seed: int) -> None:
         order = list(parts(done))
         assert order == made_late(layers, cuts, whole)
         turns = [list(parts(done[turn : turn + 2])) for turn in range(len(done) - 1)]
-        assert kept_rows(layers, done, inner) == {name: kept(layers, turns, name) for name in inner}
+        assert kept_rows(layers, done, inner) == {name: search_kept_rows(layers, turns, name) for name in inner}
         source, target = rng.choice(layers[0].inputs).buffer, layers[-1].output.buffer
         reads, writes, _ = spans(layers, done, source, target)
         uses = []

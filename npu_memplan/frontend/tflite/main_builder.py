@@ -99,7 +99,6 @@ class MainBuilder:
         self._branches = branches and outer is None
         self.block_builder: Any = relax.BlockBuilder() if outer is None else outer.block_builder
         self.values: dict[int, Any] = {}
-        self._chains: Mapping[int, Any] | None = None  # `find_chains`, when the host runs something
         self.updated: list[Any] = []  # what states become, for those that need to see that they are used
         self._names: Names = Names() if outer is None else outer._names
         self._functions: Names = Names(("main",)) if outer is None else outer._functions
@@ -234,10 +233,9 @@ class MainBuilder:
         from ..host_ops import lower_operator
         from ..host_ops.chain import find_chains, lower_chain
 
-        if self._chains is None:
-            self._chains = find_chains(self.network)
-        chain = self._chains.get(operator.index)
-        if chain is None and operator.index in self._chains:
+        chains = find_chains(self.network)
+        chain = chains.get(operator.index)
+        if chain is None and operator.index in chains:
             return
         lowered = lower_operator(self.network, operator) if chain is None else lower_chain(self.network, chain)
         inputs = [self.value(i) for i in lowered.inputs]
