@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -126,10 +127,13 @@ def local_executor(jobs: int | None = None) -> Iterator[Executor]:
         yield executor
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in list(_running):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        executor.shutdown()
+        shutdown = threading.Thread(target=executor.shutdown)
+        shutdown.start()
+        while shutdown.is_alive():  # again and again: a thread may be about to start its process
+            for process in list(_running):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            shutdown.join(_LOOK_S)
 
 
 def _compute_cases(todo: Sequence[Case], executor: Executor, limits: CaseLimits) -> Iterable[Result]:

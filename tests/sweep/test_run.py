@@ -17,6 +17,7 @@ import pytest
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
+from npu_memplan.process.programs import start_program
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, local_executor, run
 from npu_memplan.sweep.case import Cost, Shortage, append_result, read_results
 from npu_memplan.sweep.run import job_of, solve_case
@@ -261,7 +262,16 @@ def _is_alive(process: int) -> bool:
     return state != "Z"
 
 
-def test_an_interrupted_sweep_ends_what_runs() -> None:
+@pytest.mark.parametrize("delay_s", [0.0, 0.3])
+def test_an_interrupted_sweep_ends_what_runs(delay_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a process that was just started, and that its thread does not know yet."""
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        process = start_program(*arguments, **options)
+        time.sleep(delay_s)
+        return process
+
+    monkeypatch.setattr(sys.modules["npu_memplan.sweep.run"], "start_program", start)
     (hang,) = cases(
         [DIGITS], [CompileOptions("ethos-u55-128", planner="hang", objective="bytes", effort="quick")], plugins=[BAD]
     )
