@@ -16,14 +16,20 @@ from typing import Any
 import msgspec
 
 from npu_memplan.process.ending import lacks_room
-from npu_memplan.process.lazy_imports import import_schema_lazily
+from npu_memplan.process.lazy_imports import import_lazily, import_schema_lazily
 
 from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
+
+# Parts of tflite-micro that an interpreter does without, and that take longer to import than the rest.
+_UNUSED = frozenset({
+    "tflite_micro.tensorflow.lite.micro.compression", "tflite_micro.tensorflow.lite.micro.python.schema_py_generated",
+})  # fmt: skip
 
 
 def main(descriptor: int) -> None:
     """Serve one request."""
     import_schema_lazily()
+    import_lazily(_UNUSED)
     from .compare import compare_file, compare_runs
 
     text = sys.stdin.buffer.readline()

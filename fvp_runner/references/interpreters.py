@@ -10,6 +10,7 @@ are replaced.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -47,6 +48,7 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
             "the reference needs tflite-micro, which is not installed: pip install npu_memplan[reference]"
         ) from error
     config = runtime.InterpreterConfig
+    _shorten_count(runtime)
     kind = config.kPreserveAllTensors if preserve else config.kAllocationRecording
     with _captured_messages() as messages:
         failure: Exception | None = None
@@ -56,6 +58,33 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
             except (RuntimeError, ValueError) as error:
                 failure = error
         raise KernelError(f"tflite-micro cannot run {name}: {messages() or failure}") from failure
+
+
+def _shorten_count(runtime: Any) -> None:
+    """Let tflite-micro's package count variables only where a model makes some: it unpacks the whole model for that,
+    object by object.
+    """
+    count = runtime.count_resource_variables
+    if not hasattr(count, "__wrapped__"):
+
+        @functools.wraps(count)
+        def count_if_any(model: Any) -> int:
+            return int(count(model)) if not isinstance(model, bytes) or _makes_variables(model) else 0
+
+        runtime.count_resource_variables = count_if_any
+
+
+def _makes_variables(model: bytes) -> bool:
+    import tflite
+
+    root = tflite.Model.GetRootAsModel(model, 0)
+    codes = [_number_of(root.OperatorCodes(index)) for index in range(root.OperatorCodesLength())]
+    return tflite.BuiltinOperator.VAR_HANDLE in codes
+
+
+def _number_of(code: Any) -> int:
+    """The operator that an OperatorCode of TFLite's schema says."""
+    return int(max(code.DeprecatedBuiltinCode(), code.BuiltinCode()))
 
 
 def invoke_once(interpreter: Any, name: str) -> None:
@@ -150,7 +179,7 @@ def lower_version(model: bytes, name: str, version: int, is_known: bool = False)
     changed: set[int] = set()
     for index in range(root.OperatorCodesLength()):
         code = root.OperatorCodes(index)
-        if max(code.DeprecatedBuiltinCode(), code.BuiltinCode()) == number and code.Version() == version > 1:
+        if _number_of(code) == number and code.Version() == version > 1:
             struct.pack_into("<i", data, code._tab.Pos + code._tab.Offset(_VERSION_SLOT), version - 1)
             changed.add(index)
     graphs = [root.Subgraphs(index) for index in range(root.SubgraphsLength())]

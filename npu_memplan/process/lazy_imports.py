@@ -7,7 +7,7 @@ executed differs. For processes of our own alone: a library leaves its caller's 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -47,6 +47,26 @@ class LazyLoader(Loader):
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         module.__class__ = self._kind
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of some names, which are executed when they are used."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = frozenset(names)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in self._names else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+def import_lazily(names: Collection[str]) -> None:
+    """Execute the modules of these names when the first of their names is asked for, in this process."""
+    sys.meta_path.insert(0, _Finder(names))
 
 
 class _Schema(ModuleType):

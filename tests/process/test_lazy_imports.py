@@ -48,3 +48,17 @@ print(sum(name.startswith("tflite.") for name in sys.modules))
 """
     done = subprocess.run(python_child(program), capture_output=True, text=True, check=True)
     assert int(done.stdout) < 20
+
+
+def test_a_module_is_executed_when_it_is_used() -> None:
+    program = """
+import sys
+from npu_memplan.process.lazy_imports import import_lazily
+import_lazily({"email.charset"})
+import email.charset
+from email import charset
+assert "CHARSETS" not in vars(charset)
+print(charset.CHARSETS["us-ascii"], "CHARSETS" in vars(charset), type(sys.modules["email.charset"]).__name__)
+"""
+    done = subprocess.run(python_child(program), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["(None,", "None,", "None)", "True", "module"]
