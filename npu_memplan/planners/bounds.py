@@ -12,7 +12,7 @@ and over several pools it is never said to be optimal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -166,12 +166,24 @@ def grain_of(items: Iterable[Item]) -> int:
 
 def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
     """Most bytes live at one point, padding and overlaps considered."""
+    peaks = [Peak(0, None)]
+    peaks.extend(Peak(value, point) for point, value in _values_above(model, inside, lambda: peaks[-1].bytes))
+    return peaks[-1]
+
+
+def points_above(model: Model, pool: int, size_bytes: int) -> set[int]:
+    """Points at which the items of `pool` that are live need more than `size_bytes`."""
+    inside = [item for item in model.items if model.usual[item.index] == pool and item.size]
+    return {point for point, _ in _values_above(model, inside, lambda: size_bytes)}
+
+
+def _values_above(model: Model, inside: Sequence[Item], least: Callable[[], int]) -> Iterator[tuple[int, int]]:
+    """Points, and the bytes that are live there, where these are more than `least` then says."""
     grain = grain_of(inside)
     items = model.items
     special = model.special
-    load = best = 0  # of whole blocks of `grain` bytes
+    load = 0  # of whole blocks of `grain` bytes
     plain = work = 0  # bytes that are not special; looks at special items
-    at: int | None = None
     live_special: set[int] = set()
     live: set[int] = set()
     pads: Counter[int] = Counter()  # padding -> how many live items have it
@@ -189,7 +201,7 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
         else:
             plain += sign * size
         following = ordered[position + 1][0] if position + 1 < len(ordered) else None
-        if following == point or load <= best:
+        if following == point or load <= least():
             continue
         work += 20 * len(live_special)
         if live_special and work > CHECK_EVERY and model.late():
@@ -198,9 +210,8 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
             value = max(least_bytes(model, live, live_special, point, g) for g in {1, grain})
         else:  # what is on top needs no padding: at best the one with most of it
             value = load - max((pad for pad, count in pads.items() if count), default=0)
-        if value > best:
-            best, at = value, point
-    return Peak(best, at)
+        if value > least():
+            yield point, value
 
 
 def _clique(model: Model, inside: Sequence[Item], best: int) -> tuple[int, tuple[int, ...]]:

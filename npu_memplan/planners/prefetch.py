@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from .. import planners
 from ..problem import Buffer, BufferKind, Lifetime, Placement, Plan, PoolUsage, Problem, used_bytes
-from .bounds import load_peak
+from .bounds import load_peak, points_above
 from .model import Model
 
 SEARCHING = ("auto", "optimal")  # other planners are taken at their word
 NODES = 20_000  # of planning again
-ROUNDS = 200  # of looking for the fullest point
+MOST_FULL = 200  # points without room for a copy, up to which there is a gain in planning again
 
 
 def plan(problem: Problem, planner: str = "auto", time_limit_s: float | None = None, seed: int = 0) -> Plan:
@@ -84,16 +84,19 @@ def _fix_pools(problem: Problem, plan: Plan) -> Problem:
 
 
 def _affordable(held: Problem, copies: Collection[str]) -> set[str]:
-    """Those of `copies` for which there is room at every point."""
-    left = set(copies)
-    for _ in range(ROUNDS):
-        model = Model(_earlier(held, left))
-        peaks = [(load_peak(model, k), pool.size_bytes or 0) for k, pool in enumerate(held.pools)]
-        full = {peak.point for peak, size in peaks if peak.bytes > size}
-        if not full:
-            return left
-        left -= {b.name for b in held.buffers if b.name in left and b.lifetimes[0].first - 1 in full}
-    return set()
+    """Those of `copies` for which there is room at every point; none where there is too little at many points.
+
+    A copy begins one point before its lifetime and changes the bytes of that point alone, so all points are looked at
+    once.
+    """
+    model = Model(_earlier(held, copies))
+    full = {at for k, pool in enumerate(held.pools) for at in points_above(model, k, pool.size_bytes or 0)}
+    if len(full) >= MOST_FULL:
+        return set()
+    left = {b.name for b in held.buffers if b.name in copies and b.lifetimes[0].first - 1 not in full}
+    model = Model(_earlier(held, left)) if full else model
+    fits = all(load_peak(model, k).bytes <= (pool.size_bytes or 0) for k, pool in enumerate(held.pools))
+    return left if fits else set()
 
 
 def _earlier(problem: Problem, copies: Collection[str]) -> Problem:
