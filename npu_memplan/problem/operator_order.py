@@ -8,7 +8,7 @@ state to state by the lowest peak so far, so the first complete one is the best.
 the orders before and after it are looked for apart, and only in parts that make the peak. An operator that needs no
 more than the peak so far, and leaves no more bytes alive than were alive before, is always a best next one: it frees
 at least as much, and makes at most as much, whatever runs before it. Past a number of steps a beam of the most
-promising states goes on.
+promising states goes on, whose work is limited as well.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ STEPS = 100_000
 """Steps from state to state that are looked at for a proven best order of one graph; past them, the beam decides."""
 BEAM = 48
 """States kept of each number of operators."""
+BEAM_STEPS = 200_000
+"""Steps that the beam looks at in one graph, about: fewer states are kept where many operators may come next."""
+_LEAST_BEAM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +279,16 @@ class _Search:
         before: dict[int, tuple[int, int, int]] = {0: (floor, -1, 0)}
         for _ in range(self._count):
             reached: dict[int, _State] = {}
+            looked_at = 0
             for state in front:
                 for index, following in self._next_states(state):
+                    looked_at += 1
                     known = reached.get(following.done)
                     if following.peak < given_peak and (known is None or following < known):
                         reached[following.done] = following
                         before[following.done] = following.peak, index, state.done
-            front = heapq.nsmallest(beam, reached.values())
+            most = BEAM_STEPS * len(front) // (self._count * max(1, looked_at))
+            front = heapq.nsmallest(max(_LEAST_BEAM, min(beam, most)), reached.values())
         return (_trace_order(before, front[0].done), front[0].peak) if front else None
 
 
