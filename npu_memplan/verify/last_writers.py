@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, repeat
 
 from ..problem import BranchPoints, BufferAccess, BufferKind, ByteRun, Placement, Problem
 
@@ -59,21 +59,41 @@ class LastWriters:
         if pieces == 1:
             self._replace_piece(start, stop, writer)
             return
+        if self._owner_around(start, stop) == writer:
+            return  # it wrote the bytes between the pieces, too
         mosaic = self._new_mosaic(start, stop)
-        at = start - mosaic.base
-        column = array(mosaic.writers.typecode, (writer,)) * pieces
-        for byte in range(at, at + size):
-            mosaic.writers[byte : byte + stride * (pieces - 1) + 1 : stride] = column
+        writers, at = mosaic.writers, start - mosaic.base
+        if pieces < size:
+            row = array(writers.typecode, (writer,)) * size
+            for byte in range(at, at + stride * pieces, stride):
+                writers[byte : byte + size] = row
+        else:
+            column = array(writers.typecode, (writer,)) * pieces
+            for byte in range(at, at + size):
+                writers[byte : byte + stride * (pieces - 1) + 1 : stride] = column
 
     def missing(self, run: ByteRun, own: int) -> tuple[int, int, int] | None:
         """The first bytes of `run` that `own` did not write last, and what did; None: there are none."""
         start, size, pieces, stride = run
         if pieces == 1:
             return self._first_missing(start, start + size, own)
-        found = self._writers_between(start, start + stride * (pieces - 1) + size)
-        column = array(found.typecode, (own,)) * pieces
-        if all(found[byte : byte + stride * (pieces - 1) + 1 : stride] == column for byte in range(size)):
+        stop = start + stride * (pieces - 1) + size
+        owner = self._owner_around(start, stop)
+        if owner == own:
             return None
+        if isinstance(owner, _Mosaic):
+            writers, at = owner.writers, start - owner.base
+        else:
+            writers, at = self._writers_between(start, stop), 0
+        if pieces < size:
+            row, width = array(writers.typecode, (own,)) * size, writers.itemsize
+            data, step = writers[at : at + stop - start].tobytes(), stride * width
+            if all(map(data.startswith, repeat(row.tobytes()), range(0, step * pieces, step))):
+                return None
+        else:
+            column, reach = array(writers.typecode, (own,)) * pieces, stride * (pieces - 1) + 1
+            if all(writers[byte : byte + reach : stride] == column for byte in range(at, at + size)):
+                return None
         spans = ((start + k * stride, start + k * stride + size) for k in range(pieces))
         return next(filter(None, (self._first_missing(low, high, own) for low, high in spans)))
 
@@ -125,14 +145,21 @@ class LastWriters:
 
     def _new_mosaic(self, start: int, stop: int) -> _Mosaic:
         """The bytes [start, stop) as a part of a mosaic."""
-        low, high = self._piece_range(start, stop)
-        if high == low + 1:
-            begin, end, owner = self.pieces[low]
-            if isinstance(owner, _Mosaic) and begin <= start and stop <= end:
-                return owner
+        owner = self._owner_around(start, stop)
+        if isinstance(owner, _Mosaic):
+            return owner
         made = _Mosaic(start, self._writers_between(start, stop))
         self._replace_piece(start, stop, made)
         return made
+
+    def _owner_around(self, start: int, stop: int) -> int | _Mosaic | None:
+        """The owner of the piece that has all of the bytes [start, stop); None: no piece has."""
+        low, high = self._piece_range(start, stop)
+        if high == low + 1:
+            begin, end, owner = self.pieces[low]
+            if begin <= start and stop <= end:
+                return owner
+        return None
 
     def _writers_between(self, start: int, stop: int) -> array[int]:
         """The writers of bytes [start, stop), one by one."""

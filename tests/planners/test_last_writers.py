@@ -27,6 +27,7 @@ from npu_memplan.problem import (
 )
 from npu_memplan.problem.spans import runs_of
 from npu_memplan.verify import Constraint, Violation, verify
+from npu_memplan.verify.last_writers import LastWriters
 
 A = Buffer("a", 32, (Lifetime(0, 3),), kind=BufferKind.INPUT)
 B = Buffer("b", 32, (Lifetime(1, 5),))
@@ -201,6 +202,24 @@ def test_random_programs_against_one_writer_for_each_byte() -> None:
         assert names == stale_by_byte(problem, dict(zip((b.name for b in problem.buffers), offsets, strict=True))), seed
         verdicts.add(bool(names))
     assert verdicts == {True, False}
+
+
+def test_runs_of_many_shapes_against_one_writer_for_each_byte() -> None:
+    for seed in range(60):
+        random, writers, known = Random(seed), LastWriters(4), [0] * 120
+        for _ in range(60):
+            size, pieces = random.choice([(1, 6), (6, 2), (3, 3), (2, 5), (20, 1)])
+            stride = size + random.randint(0, 4)
+            run = ByteRun(random.randrange(40), size, pieces, stride)
+            owner, touched = random.randint(1, 4), [k for start, stop in spans_of([run]) for k in range(start, stop)]
+            first = next((k for k in touched if known[k] != owner), None)
+            missing = writers.missing(run, owner)
+            expected = None if first is None else (first, known[first])
+            assert (missing and (missing[0], missing[2])) == expected, (seed, run)
+            if random.random() < 0.7:
+                writers.write(run, owner)
+                for byte in touched:
+                    known[byte] = owner
 
 
 def random_program(random: Random) -> tuple[Problem, list[int]]:
