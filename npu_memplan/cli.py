@@ -22,7 +22,7 @@ from .process.ending import end_on_signals, is_disk_full, lacks_memory
 from .process.incidents import gather_incidents, kind_of
 from .process.lazy_imports import import_schema_lazily
 from .process.requirements import missing_package
-from .process.setup import only_printable, open_streams, print_nowhere
+from .process.setup import collect_rarely, only_printable, open_streams, print_nowhere
 
 # command -> one-line help; it is `command` of npu_memplan.commands.<command> (with - as _), or <command>_command of the
 # module of several that _MODULES names.
@@ -98,8 +98,7 @@ def main() -> None:
     """Run the command line, turning user errors into exit code 2."""
     # The NPU model's products are small: a second BLAS thread only waits for the first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
-    gc.set_threshold(1_000_000, 20, 100)
+    collect_rarely()
     import_schema_lazily()
     open_streams()
     with end_on_signals(), only_printable():

@@ -1,4 +1,4 @@
-"""The streams of this process.
+"""The streams of this process, and how often it looks for garbage.
 
 Invariant: standard streams that were closed lead nowhere instead of to the next file that is opened, and text that
 their encoding lacks is written as escapes.
@@ -7,6 +7,7 @@ their encoding lacks is written as escapes.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -17,6 +18,11 @@ from ..names import printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def collect_rarely() -> None:
+    """Look for garbage seldom: a command ends soon, and to look at TVM's many objects costs more than that frees."""
+    gc.set_threshold(10_000_000, 20, 100)
 
 
 def open_streams() -> None:
