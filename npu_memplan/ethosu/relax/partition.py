@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tvm
@@ -66,7 +67,7 @@ def group_calls(mod: Any, patterns: Sequence[NamedPattern]) -> Any | None:
 # ---------------------------------------------------------------------- calls to composites
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class _Binding:
     """A variable and its value, or a composite's: the bindings inside, and its name."""
 
@@ -75,7 +76,7 @@ class _Binding:
     inside: tuple[Any, ...] = ()
     name: str = ""
 
-    @property
+    @cached_property
     def reads(self) -> list[Any]:
         """Variables of other bindings, by their first use."""
         own = {binding.var for binding in self.inside}
