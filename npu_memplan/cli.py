@@ -20,7 +20,7 @@ import click
 from .errors import InternalError, NpuMemplanError, describe_error
 from .process.ending import end_on_signals, is_disk_full, lacks_memory
 from .process.incidents import gather_incidents, kind_of
-from .process.lazy_imports import import_schema_lazily
+from .process.lazy_imports import compile_methods_late, import_schema_lazily
 from .process.requirements import missing_package
 from .process.setup import collect_rarely, only_printable, open_streams, print_nowhere
 
@@ -99,6 +99,7 @@ def main() -> None:
     # The NPU model's products are small: a second BLAS thread only waits for the first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     collect_rarely()
+    compile_methods_late()
     import_schema_lazily()
     open_streams()
     with end_on_signals(), only_printable():

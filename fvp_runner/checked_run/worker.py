@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from npu_memplan.process.ending import lacks_room
-from npu_memplan.process.lazy_imports import import_lazily, import_schema_lazily
+from npu_memplan.process.lazy_imports import compile_methods_late, import_lazily, import_schema_lazily
 from npu_memplan.process.setup import collect_rarely
 
 from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
@@ -30,6 +30,7 @@ _UNUSED = frozenset({
 def main(descriptor: int) -> None:
     """Serve one request."""
     collect_rarely()
+    compile_methods_late()
     import_schema_lazily()
     import_lazily(_UNUSED)
     from .compare import compare_file, compare_runs

@@ -1,13 +1,15 @@
-"""Lazy imports of modules that most commands do not use.
+"""Lazy imports of modules that most commands do not use, and lazy methods of dataclasses.
 
-Invariant: a name of a lazy module is the same as after an ordinary import; only the time at which the module is
-executed differs. For processes of our own alone: a library leaves its caller's imports as they are.
+Invariant: a name of a lazy module is the same as after an ordinary import, and a lazy method does the same; only the
+time at which the module is executed, or the method is compiled, differs. For processes of our own alone: a library
+leaves its caller's imports as they are.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -107,3 +109,35 @@ def import_schema_lazily() -> None:
     """Import the modules of `tflite` one by one in this process, if it has imported none."""
     if "tflite" not in sys.modules:
         sys.meta_path.insert(0, _SchemaFinder())
+
+
+_LATE_METHODS = frozenset(("__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__"))
+
+
+def compile_methods_late() -> None:
+    """Let dataclasses that are defined from now on compile these methods at their first call: most of them have none in
+    a command, and to compile those of all classes takes a tenth of the imports' time.
+    """
+    create: Callable[..., Any] | None = getattr(dataclasses, "_create_fn", None)
+    if create is None:  # from Python 3.13 on all methods of a class are compiled at once
+        return
+
+    def create_late(name: str, *arguments: Any, **keywords: Any) -> Any:
+        if name not in _LATE_METHODS:
+            return create(name, *arguments, **keywords)
+        made: Any = None
+
+        def method(self: Any, *given: Any) -> Any:
+            nonlocal made
+            if made is None:
+                made = create(name, *arguments, **keywords)
+                made.__qualname__ = method.__qualname__
+                for owner in type(self).__mro__:
+                    if vars(owner).get(name) is method:
+                        setattr(owner, name, made)
+            return made(self, *given)
+
+        method.__name__ = name
+        return method
+
+    setattr(dataclasses, "_create_fn", create_late)  # noqa: B010 - typeshed does not know it

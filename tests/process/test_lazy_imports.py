@@ -62,3 +62,48 @@ print(charset.CHARSETS["us-ascii"], "CHARSETS" in vars(charset), type(sys.module
 """
     done = subprocess.run(python_child(program), capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["(None,", "None,", "None)", "True", "module"]
+
+
+_CLASSES = """
+import sys
+if sys.argv[1] == "lazily":
+    from npu_memplan.process.lazy_imports import compile_methods_late
+    compile_methods_late()
+from dataclasses import FrozenInstanceError, dataclass, replace
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    "A point."
+    x: int
+    y: tuple = ()
+
+@dataclass
+class Other(Point.__base__):
+    "It changes."
+    x: int
+
+    def __eq__(self, other):
+        return "own"
+
+def say_error(act):
+    try:
+        act()
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+one, two = Point(1, (2,)), Point(1, (2,))
+for _ in range(2):  # a first call, and one of the method that it made
+    print(one == two, one == Point(3), one != two, one == 1, hash(one) == hash(two), {one: 5}[two], repr(one), str(two))
+    print(say_error(lambda: setattr(one, "x", 2)), say_error(lambda: delattr(one, "y")))
+print(replace(one, x=7), Other(1) == Other(2), say_error(lambda: hash(Other(1))), repr(Other(3)))
+print([getattr(Point, name).__qualname__ for name in ("__eq__", "__hash__", "__setattr__", "__repr__", "__init__")])
+"""
+
+
+def test_late_methods_of_dataclasses_do_the_same() -> None:
+    said = [
+        subprocess.run(python_child(_CLASSES, how), capture_output=True, text=True, check=True).stdout
+        for how in ("lazily", "at once")
+    ]
+    assert said[0] == said[1]
+    assert "Point(x=1, y=(2,))" in said[0]
