@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .npu_model.spec.u85 import unconfirmed_features
     from .process import read_output
     from .references.base import FrameworkReference
+    from .references.interpreters import CutError, cut_part
     from .references.kernels import TFLiteReference, describe_disagreements, find_disagreements
     from .references.opened import open_reference
     from .result import Array, OperatorResult, RunResult, Verdict, compare_outputs
@@ -54,6 +55,7 @@ _NAMES = {  # by module
     "npu_model.spec.u85": "unconfirmed_features",
     "process": "read_output",
     "references.base": "FrameworkReference",
+    "references.interpreters": "CutError cut_part",
     "references.kernels": "TFLiteReference describe_disagreements find_disagreements",
     "references.opened": "open_reference",
     "result": "Array OperatorResult RunResult Verdict compare_outputs",

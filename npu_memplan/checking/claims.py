@@ -22,8 +22,11 @@ from ..artifact.model import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp, 
 from ..cache import ProgramCache
 from ..clock import limit_searches, pause_clock
 from ..compiler import plan_model
-from ..errors import InternalError, NpuMemplanError
+from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..files.folders import scratch_folder, staged_directory
+from ..models.float_ends import read_source
+from ..models.frameworks import is_onnx, is_torch
+from ..models.tosa import is_tosa
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..problem import Agent
 from ..process.incidents import Fallback, contain_faults, fall_back, gather_incidents, report_fault, report_phase
@@ -42,6 +45,7 @@ from .judge import (
     with_result,
     work_of,
 )
+from .sampling import draw_sample
 
 _TRIED = 6  # other programs at most
 T = TypeVar("T")
@@ -244,12 +248,13 @@ def check_results(
         return NOT_REQUESTED
     work = work_of(artifact)
     inputs = inputs_of(work, mode, limit)
-    if not inputs:
-        return CheckResult(reason=work.too_much(_FEWEST, limit))
     reason = _reason_not_run(artifact)
-    if reason:
+    if inputs and reason:
         return CheckResult(reason=reason)
     report_phase("checking results")
+    if not inputs:
+        result = CheckResult(reason=work.too_much(_FEWEST, limit))
+        return result if reason else _check_sample(artifact, model, limit, result)
     from fvp_runner import RunRequest
 
     from .judge import run_in_worker
@@ -259,6 +264,26 @@ def check_results(
             artifact,
             run_in_worker(RunRequest(str(folder), str(model), inputs, artifact.target.operators, artifact.target.io)),
         )
+
+
+def _check_sample(artifact: Artifact, model: Path, limit: int, unchecked: CheckResult) -> CheckResult:
+    """The result of a program that is too much work: `unchecked`, with what a check of some operators came to, or the
+    difference of one.
+    """
+    if is_onnx(model) or is_torch(model) or is_tosa(data := read_source(model, artifact.target.io)):
+        return unchecked
+    sample = draw_sample(artifact, data, len(INPUTS), limit)
+    if sample is None:
+        return unchecked
+    options = replace(
+        artifact.target, npu_compiler=_backend_name(artifact), effort="quick", pools={}, max_ms=None, name="",
+        io="file", stream_input="",
+    )  # fmt: skip
+    with scratch_folder("sample") as folder, contain_faults("the sample of the check"), suppress(RefusalError):
+        path = folder / "sample.tflite"
+        path.write_bytes(sample.content)
+        return sample.result(compile_candidate(path, options).check, unchecked.reason)
+    return unchecked
 
 
 def inputs_of(work: CheckWork, mode: CheckMode, limit: int) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from npu_memplan.artifact.model import CheckResult, CheckVerdict, FirstDifferenc
 from npu_memplan.checking import claims
 from npu_memplan.checking import claims as checking
 from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, likely_kinds, with_result, work_of
+from npu_memplan.checking.sampling import draw_sample
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Claim, Exactness
@@ -293,6 +296,74 @@ def test_much_work_is_not_done_unasked(tmp_path: Path) -> None:
     assert "--check does it" in unasked.reason
     less = checking.check_results(tmp_path / "out", made, KWS, CheckMode.AUTO, limit=found - 1)
     assert less.inputs == ("random:0",)
+
+
+def _limit_to_samples(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setenv("NPU_MEMPLAN_CHECK", "auto")
+    for name in ("LIMIT", "LIMIT_OF_SEARCHES"):
+        monkeypatch.setattr(claims, name, limit)
+
+
+def test_of_a_network_that_is_too_much_work_a_sample_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "convs.tflite"
+    model.write_bytes(_convolutions((8, 8, 16, 4)))
+    for accelerator, work in (("ethos-u55-256", "MACs in 3 NPU operations"), ("none", "3 host calls of about")):
+        options = {"accelerator": accelerator, "npu_compiler": "tvm"}
+        whole = nm.compile(model, tmp_path / "whole", check=False, force=True, **options)
+        _limit_to_samples(monkeypatch, work_of(whole).units_of_work(1) // 2)
+        made = nm.compile(model, tmp_path / "out", force=True, **options)
+        assert made.check.verdict is CheckVerdict.NOT_CHECKED
+        assert work in made.check.reason
+        sample = (
+            r"--check does it; 1 of 3 operators, compiled as a network of their own, equal tflite-micro on random:0"
+        )
+        assert re.search(sample, made.check.reason), made.check.reason
+
+
+def test_a_sample_has_the_largest_operators_of_each_kind_that_fit(tmp_path: Path) -> None:
+    made = nm.compile(KWS, tmp_path / "out")
+    data, whole = KWS.read_bytes(), work_of(made).units_of_work(2)
+    found = [draw_sample(made, data, 2, limit) for limit in (0, whole // 4, whole // 2, 2 * whole)]
+    assert found[0] is None
+    taken = [sample.operators for sample in found if sample is not None]
+    assert 0 < len(taken[0]) < len(taken[1]) < len(taken[2])
+    kinds = {made.operators[i].kind for i in taken[1]}
+    assert kinds >= {"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D"}
+    macs = {layer.operator: layer.macs for layer in made.layers if layer.kind == "CONV_2D"}
+    convolutions = [i for i in taken[0] if i in macs]
+    assert max(macs.values()) in [macs[i] for i in convolutions]
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_sabotaged_lowering_is_found_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = weight_codec.encode_scales
+    monkeypatch.setattr(
+        weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
+    )
+    model = tmp_path / "convs.tflite"
+    model.write_bytes(_convolutions((8, 8, 16, 4)))
+    whole = nm.compile(model, tmp_path / "whole", npu_compiler="tvm", check=False)
+    _limit_to_samples(monkeypatch, work_of(whole).units_of_work(1) - 1)
+    made = nm.compile(model, tmp_path / "out", npu_compiler="tvm")
+    assert (made.check.verdict, made.target.host_ops) == (CheckVerdict.EQUAL, ("CONV_2D",))
+    (gone,) = made.check.given_up
+    largest = max(whole.layers, key=lambda layer: layer.macs).operator
+    assert (gone.difference.kind, gone.difference.name) == ("CONV_2D", whole.operators[gone.difference.operator].name)
+    assert gone.difference.operator <= largest
+
+
+def _convolutions(depths: Sequence[int]) -> bytes:
+    """Convolutions one behind the other, from each depth to the next."""
+    b, rng = ModelBuilder(), np.random.default_rng(1)
+    tensors = [b.tensor((1, 6, 5, depth), "int8", 0.1, 3) for depth in depths]
+    for x, y, read, made in zip(tensors, tensors[1:], depths, depths[1:], strict=False):
+        weights = b.constant(rng.integers(-127, 128, (made, 3, 3, read)).astype(np.int8), 0.01)
+        bias = b.constant(np.zeros(made, np.int32), 0.001)
+        window = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+        b.operator("CONV_2D", [x, weights, bias], [y], "Conv2DOptions", **window)
+    return b.made(tensors[:1], tensors[-1:]).finish()
 
 
 def test_the_environment_speaks_where_the_call_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,108 @@
+"""Operators of a network that is too much work for a whole check, as a network of their own, which is compiled as the
+whole was.
+
+Invariant: the sample follows from the program and the limit alone: of each kind in turn, the operator of most work that
+still fits. An operator keeps its constants and quantisation; what it reads of others becomes an input of the sample,
+over the whole range of its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..artifact import Artifact
+from ..artifact.model import CheckResult, CheckVerdict
+from ..models.network import CpuOperator, Network
+from ..models.tflite import read_network
+from ..sizes import count_text
+from .judge import CheckWork
+
+_FILLED = ("int8", "uint8", "int16", "float32")  # types of which every stored value is a value of any tensor
+_SEPARATE = ("CALL_ONCE", "IF", "WHILE")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleNetwork:
+    """Operators of a network by their indices there, and the TFLite file of them alone."""
+
+    operators: tuple[int, ...]
+    content: bytes
+    total: int  # operators of the network
+
+    def result(self, check: CheckResult, reason: str) -> CheckResult:
+        """The result of the whole program, whose own check was left out for `reason`; `check`: that of the sample."""
+        if check.verdict is CheckVerdict.NOT_CHECKED:
+            return CheckResult(reason=reason)
+        if check.verdict is CheckVerdict.DIFFERS and check.first is not None:
+            first, place = check.first, check.first.operator
+            hidden = tuple(self.operators[i] for i in first.hidden)
+            found = self.operators[place] if place >= 0 else place
+            return replace(check, first=replace(first, operator=found, hidden=hidden))
+        outcome = "equal" if check.verdict is CheckVerdict.EQUAL else "differ as claimed from"
+        some = f"{len(self.operators)} of {count_text(self.total, 'operator')}, compiled as a network of their own,"
+        return CheckResult(reason=f"{reason}; {some} {outcome} {check.reference} on {', '.join(check.inputs)}")
+
+
+def draw_sample(artifact: Artifact, data: bytes, inputs: int, limit: int) -> SampleNetwork | None:
+    """The sample of `artifact`, the program of the TFLite file `data`, whose check on so many inputs is no more than
+    `limit`; None where no operator can be checked alone.
+    """
+    from fvp_runner import CutError, cut_part
+
+    network = read_network(data, artifact.name)
+    taken: list[CpuOperator] = []
+    total = CheckWork(0, 0, 0)
+    for operator, work in _order_operators(artifact, network):
+        more = total + work
+        if not more.too_much(inputs, limit):
+            taken, total = [*taken, operator], more
+    if not taken:
+        return None
+    taken.sort(key=lambda operator: operator.index)
+    try:
+        content, _ = cut_part(data, network, taken)
+    except CutError:
+        return None
+    return SampleNetwork(tuple(operator.index for operator in taken), content, len(network.cpu_operators))
+
+
+def _order_operators(artifact: Artifact, network: Network) -> Iterator[tuple[CpuOperator, CheckWork]]:
+    """Operators of known work that can be checked alone: of each kind, the one of most work that is left."""
+    work = _work_of_operators(artifact, network)
+    kinds: dict[str, list[CpuOperator]] = {}
+    for operator in network.cpu_operators:
+        if operator.index in work and _can_be_alone(network, operator):
+            kinds.setdefault(operator.name, []).append(operator)
+    for found in kinds.values():
+        found.sort(key=lambda operator: (-work[operator.index].units_of_work(1), operator.index))
+    for turn in range(max(map(len, kinds.values()), default=0)):
+        for found in kinds.values():
+            if turn < len(found):
+                yield found[turn], work[found[turn].index]
+
+
+def _work_of_operators(artifact: Artifact, network: Network) -> dict[int, CheckWork]:
+    """The work of each operator by its index, where the program says what runs for it."""
+    found: dict[int, CheckWork] = {}
+    for layer in artifact.layers:
+        if layer.operator >= 0:
+            constants = _constant_bytes(network, network.operators[layer.operator].inputs)
+            found[layer.operator] = CheckWork(layer.operations, layer.macs, constants)
+    for call in artifact.host_layers:
+        if call.operator >= 0:
+            found[call.operator] = CheckWork(0, 0, 0, 1, 1, call.cycles)
+    return found
+
+
+def _constant_bytes(network: Network, tensors: Sequence[int]) -> int:
+    constants = (network.tensors[i].data for i in tensors if i >= 0)
+    return sum(len(data) for data in constants if data is not None)
+
+
+def _can_be_alone(network: Network, operator: CpuOperator) -> bool:
+    """Whether an operator has no state and no subgraph, and takes any values of its inputs' types."""
+    tensors = [network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+    return operator.name not in _SEPARATE and all(
+        not tensor.is_variable and (tensor.data is not None or tensor.dtype in _FILLED) for tensor in tensors
+    )
