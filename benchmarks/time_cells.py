@@ -257,7 +257,7 @@ def summary(found: Iterable[Cell]) -> list[str]:
 
 
 def details(found: Iterable[Cell]) -> Iterator[str]:
-    """A table for each group of networks."""
+    """A table for each group of networks, with beats."""
     for name, group in grouped(found).items():
         if "networks" not in name:
             continue
@@ -266,6 +266,21 @@ def details(found: Iterable[Cell]) -> Iterator[str]:
         for cell in group:
             beats, moved = (" ".join(map(str, n)) for n in (cell.beats, cell.moved[: len(cell.beats)]))
             yield f"| {cell.name} | {cell.published:,} | {cell.estimate:,} | {cell.ratio:.3f} | {beats} | {moved} |"
+
+
+def by_npu(found: Iterable[Cell]) -> Iterator[str]:
+    """The same for the page: a row a network, a column an NPU; the published count and the ratio."""
+    for name, group in grouped(found).items():
+        if "networks" not in name:
+            continue
+        npus = list(dict.fromkeys(cell.name.partition(" ")[0] for cell in group))
+        said: dict[str, dict[str, str]] = {}
+        for cell in group:
+            npu, _, network = cell.name.partition(" ")
+            said.setdefault(network, {})[npu] = f"{cell.published:,} ({cell.ratio:.3f})"
+        yield f"\n### {name}\n"
+        yield f"| network | {' | '.join(npus)} |\n|---{'|--:' * len(npus)}|"
+        yield from (f"| {network} | {' | '.join(row.get(npu, '') for npu in npus)} |" for network, row in said.items())
 
 
 def grouped(found: Iterable[Cell]) -> dict[str, list[Cell]]:
@@ -283,7 +298,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     requested = parser.parse_args()
     found = list(cells(requested.folder))
-    text = "\n".join(["## Ratio of the estimate to the published count\n", *summary(found), *details(found), ""])
+    tables = [*summary(found), *(details(found) if requested.page is None else by_npu(found)), ""]
+    text = "\n".join(["## Ratio of the estimate to the published count\n", *tables])
     if requested.page is None:
         print(text)
         return
