@@ -83,7 +83,7 @@ class RunResult:
 
 def compare_output(name: str, actual: Array, expected: Array) -> OutputComparison:
     """Compare one output; a NaN equals a NaN of the same place, and only that. Scalars are [1] here."""
-    expected = expected.reshape(1) if expected.shape == () else expected
+    actual, expected = (values.reshape(1) if values.shape == () else values for values in (actual, expected))
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         raise ComparisonError(
             f"output {name!r} is {actual.dtype}{list(actual.shape)}, the reference {expected.dtype}"

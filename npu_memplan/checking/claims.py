@@ -25,6 +25,7 @@ from ..compiler import plan_model
 from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..files.folders import scratch_folder, staged_directory
 from ..models.float_ends import read_source
+from ..models.folding import fold_constants
 from ..models.frameworks import is_onnx, is_torch
 from ..models.tosa import is_tosa
 from ..options import AUTO, NO_NPU, CompileOptions
@@ -272,7 +273,7 @@ def _check_sample(artifact: Artifact, model: Path, limit: int, unchecked: CheckR
     """
     if is_onnx(model) or is_torch(model) or is_tosa(data := read_source(model, artifact.target.io)):
         return unchecked
-    sample = draw_sample(artifact, data, len(INPUTS), limit)
+    sample = draw_sample(artifact, fold_constants(data, model.name), len(INPUTS), limit)
     if sample is None:
         return unchecked
     options = replace(

@@ -383,7 +383,8 @@ def _arena_offsets(parts: Divided, calls: Mapping[str, Invoke], places: Mapping[
             continue
         views_ = (a for a in call.arguments if isinstance(a, View))
         placed = [places[a.tensor.name] for a in views_ if a.tensor.kind is not BufferKind.RESIDENT]
-        found |= dict(zip(tensors, placed, strict=True))
+        in_file = len(parts.network.tensors)
+        found |= {tensor: place for tensor, place in zip(tensors, placed, strict=True) if tensor < in_file}
     for one, other in (*views, *((b, a) for a, b in reversed(views)), *views):
         if one in found:
             found.setdefault(other, found[one])

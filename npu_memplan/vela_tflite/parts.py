@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,9 @@ from ..frontend.tflite.description import network_attributes
 from ..frontend.tflite.lifted import compiled_by_vela
 from ..frontend.tflite.main_builder import MainBuilder
 from ..models.flatbuffer import UnsupportedModelError
+from ..models.folding import fold_constants
 from ..models.network import CpuOperator, Network
-from ..models.subgraphs import kept_variables
+from ..models.subgraphs import DONE_BEFORE, OF_VARIABLES, kept_variables
 from ..models.tensor import Tensor
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
@@ -73,7 +75,7 @@ def divide_network(data: bytes, name: str, request: Request) -> Divided:
     """`data` by the compiler that the request names; a file that Vela has compiled already as it is."""
     if read_network(data, name).npu_calls or request.options.npu_compiler == "vela":
         return _by_vela(data, name, request)
-    return _by_lowering(data, name, request)
+    return _by_lowering(fold_constants(data, name), name, request)
 
 
 # -- Vela ---------------------------------------------------------------------------------------------
@@ -185,10 +187,13 @@ def _find_state(network: Network, candidates: Sequence[int], name: str) -> int:
 def as_network(divided_: Divided) -> Network:
     """The network with one operator a step, which names only the tensors that the plan places.
 
-    Constants, and states that only CPU operators have, are TFLite Micro's own business.
+    Constants, and states that only CPU operators have, are TFLite Micro's own business. A tensor of one byte from each
+    operator that reads or assigns a variable to the next one keeps them in their order; it is behind those of the
+    network.
     """
     network = divided_.network
     shared = {t for s in divided_.steps if isinstance(s, NpuPart) for t in (*s.reads, *s.writes)}
+    tensors = list(network.tensors)
 
     def is_planned(tensor: int) -> bool:
         known = network.tensors[tensor] if tensor >= 0 else None
@@ -198,10 +203,16 @@ def as_network(divided_: Divided) -> Network:
         if isinstance(step, NpuPart):
             return CpuOperator(number, "ethos-u", 32, step.reads, step.writes)
         reads = tuple(dict.fromkeys(t for t in step.inputs if is_planned(t)))
-        return replace(step, index=number, inputs=reads, outputs=tuple(t for t in step.outputs if is_planned(t)))
+        writes = tuple(t for t in step.outputs if is_planned(t))
+        if step.name in OF_VARIABLES - DONE_BEFORE:
+            last = len(tensors)
+            reads, writes = (*reads, *range(len(network.tensors), last)[-1:]), (*writes, last)
+            tensors.append(Tensor(last, f"order_of_variables_{last}", (1,), "int8"))
+        return replace(step, index=number, inputs=reads, outputs=writes)
 
     steps = tuple(view(number, step) for number, step in enumerate(divided_.steps))
-    return replace(network, operators=steps, outputs=tuple(t for t in network.outputs if is_planned(t)))
+    outputs = tuple(t for t in network.outputs if is_planned(t))
+    return replace(network, tensors=tuple(tensors), operators=steps, outputs=outputs)
 
 
 NO_WORK = frozenset((*TFLITE_RESHAPING, "SHAPE"))  # alone they are nothing that an NPU could do
@@ -252,12 +263,18 @@ def _connected_operators(
 
 
 def _producers(network: Network) -> dict[int, list[int]]:
-    """The operators that make what each operator reads."""
+    """The operators before which each operator cannot run: those that make what it reads, and of variables, whose
+    content no tensor shows, the one before it in the file.
+    """
     producer = {tensor: operator.index for operator in network.cpu_operators for tensor in operator.outputs}
-    return {
+    found = {
         operator.index: [producer[t] for t in operator.inputs if t in producer and producer[t] != operator.index]
         for operator in network.cpu_operators
     }
+    of_variables = [operator.index for operator in network.cpu_operators if operator.name in OF_VARIABLES]
+    for before, after in pairwise(of_variables):
+        found[after].append(before)
+    return found
 
 
 def step_name(number: int) -> str:

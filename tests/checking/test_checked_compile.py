@@ -343,7 +343,7 @@ def test_a_sabotaged_lowering_is_found_by_a_sample(tmp_path: Path, monkeypatch: 
         weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
     )
     model = tmp_path / "convs.tflite"
-    model.write_bytes(_convolutions((8, 8, 16, 4)))
+    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
     whole = nm.compile(model, tmp_path / "whole", npu_compiler="tvm", check=False)
     _limit_to_samples(monkeypatch, work_of(whole).units_of_work(1) - 1)
     made = nm.compile(model, tmp_path / "out", npu_compiler="tvm")
@@ -354,16 +354,21 @@ def test_a_sabotaged_lowering_is_found_by_a_sample(tmp_path: Path, monkeypatch: 
     assert gone.difference.operator <= largest
 
 
-def _convolutions(depths: Sequence[int]) -> bytes:
-    """Convolutions one behind the other, from each depth to the next."""
+def _convolutions(depths: Sequence[int], folded: bool = False) -> bytes:
+    """Convolutions one behind the other, from each depth to the next; `folded`: behind an operator of constants."""
     b, rng = ModelBuilder(), np.random.default_rng(1)
     tensors = [b.tensor((1, 6, 5, depth), "int8", 0.1, 3) for depth in depths]
+    given = tensors[:1]
+    if folded:
+        added, given = b.tensor((1, 1, 1, 8), "int8", 0.1, 3), [b.tensor((1, 6, 5, 8), "int8", 0.1, 3)]
+        b.operator("QUANTIZE", [b.constant(np.arange(8, dtype=np.int8).reshape(1, 1, 1, 8), 0.2)], [added])
+        b.operator("ADD", [*given, added], tensors[:1], "AddOptions")
     for x, y, read, made in zip(tensors, tensors[1:], depths, depths[1:], strict=False):
         weights = b.constant(rng.integers(-127, 128, (made, 3, 3, read)).astype(np.int8), 0.01)
         bias = b.constant(np.zeros(made, np.int32), 0.001)
         window = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
         b.operator("CONV_2D", [x, weights, bias], [y], "Conv2DOptions", **window)
-    return b.made(tensors[:1], tensors[-1:]).finish()
+    return b.made(given, tensors[-1:]).finish()
 
 
 def test_the_environment_speaks_where_the_call_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

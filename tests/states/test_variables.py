@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from npu_memplan.vela_tflite.emit import emit
 from npu_memplan.vocabulary import STATE_STARTS
 from tests.support.in_steps import HOST, equals_reference, same
 from tests.support.needs import need_data
@@ -251,6 +253,45 @@ def test_tflite_micro_keeps_no_variable_in_its_arena(tmp_path: Path) -> None:
         CliRunner().invoke(cli, [*command, "--npu-compiler", "vela", "-o", str(made)], catch_exceptions=False)
     assert not made.exists()
     assert CliRunner().invoke(cli, [*command, "-o", str(made)]).exit_code == 0
+
+
+def assigned_early_in_one_file() -> bytes:
+    """The variable is assigned what comes in, which is there from the beginning, after its old content was read."""
+    graph = ModelBuilder()
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    made = add(graph, read(graph, "last"), data)
+    assign(graph, "last", data)
+    return graph.made([data], [made]).finish()
+
+
+def read_after_it_was_assigned() -> bytes:
+    """The variable is read at once where only what was assigned before is waited for; the CPU has a turn between."""
+    graph = ModelBuilder()
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    first = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    graph.operator("RELU", [data], [first])
+    assign(graph, "total", add(graph, first, first))
+    return graph.made([data], [add(graph, read(graph, "total"), data)]).finish()
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u85-256"])
+@pytest.mark.parametrize("model", [assigned_early_in_one_file, read_after_it_was_assigned, kept_in_the_arena])
+def test_a_file_for_tflite_micro_keeps_the_order_of_variables(
+    model: Callable[[], bytes], npu: str, tmp_path: Path
+) -> None:
+    """No tensor shows that an operator has to come after an assignment, or before it."""
+    source = tmp_path / "source.tflite"
+    source.write_bytes(model())
+    host = ("RELU",) if model is read_after_it_was_assigned else ()
+    options = CompileOptions(npu, npu_compiler="tvm", host_ops=host, effort="quick", objective="bytes")
+    data = emit(source, options).content
+    network = read_network(data, "v")
+    assert not [t.name for t in network.tensors if "order" in t.name]
+    ours, theirs = NetworkModel(network, data), TFLiteReference(source.read_bytes(), "v")
+    theirs.reset()
+    for value in (1, -7, 100, 3):
+        inputs = [np.arange(value, value + 32).astype(np.int8).reshape(SHAPE)]
+        np.testing.assert_array_equal(ours.run(inputs).outputs[0], theirs.step(inputs)[0])
 
 
 def test_a_variable_that_is_assigned_twice_is_not_velas() -> None:

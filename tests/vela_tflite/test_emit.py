@@ -12,6 +12,9 @@ import pytest
 
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.references.kernels import TFLiteReference
+from npu_memplan.artifact.model import CheckVerdict
+from npu_memplan.checking.judge import CheckMode
+from npu_memplan.checking.other_outputs import emit_checked
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.tflite import read_network
@@ -22,6 +25,7 @@ from npu_memplan.vela_tflite.parts import in_order
 from tests.support.contrary_models import read_record, write_record
 from tests.support.needs import need_data
 from tests.support.real_data import real_model, shared_folder
+from tests.support.tflite_builder import ModelBuilder
 from tests.support.tflm_npu import MicroWithNpu
 
 pytest.importorskip("tflite_micro")
@@ -256,6 +260,22 @@ def test_outputs_may_be_constants_inputs_and_tensors_inside(way: str, added: str
     for ours, theirs in zip(found, expected, strict=True):
         steps = np.abs(ours.reshape(-1).astype(int) - theirs.reshape(-1))
         assert steps.max(initial=0) <= (way == "vela")  # which claims one for FULLY_CONNECTED
+
+
+@pytest.mark.parametrize("way", ["vela", "tvm"])
+def test_operators_of_constants_are_folded_and_scalars_are_outputs(way: str, tmp_path: Path) -> None:
+    """Operators behind one that is folded keep their parts, and a result without axes is one element."""
+    b = ModelBuilder()
+    x, y, z = (b.tensor((1, 4, 4, 8), "int8", 0.05, -3) for _ in range(3))
+    stored, mean = b.tensor((1, 4, 4, 8), "int8", 0.1, 4), b.tensor((), "int8", 0.05, -3)
+    b.operator("QUANTIZE", [b.constant(np.arange(128, dtype=np.uint8).reshape(1, 4, 4, 8), 0.1, 132)], [stored])
+    b.operator("ADD", [x, stored], [y], "AddOptions")
+    b.operator("MAXIMUM", [y, x], [z], "MaximumMinimumOptions")
+    b.operator("MEAN", [z, b.constant(np.arange(4, dtype=np.int32))], [mean], "ReducerOptions", KeepDims=False)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(b.made([x], [z, mean]).finish())
+    made = emit_checked(path, replace(WAYS[way], effort="quick"), CheckMode.ALWAYS)
+    assert made.check.verdict is CheckVerdict.EQUAL
 
 
 @pytest.mark.parametrize("twice", ["result", "input", "constant"])
