@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
-from npu_memplan.files.paths import read_bytes, write_whole
+from npu_memplan.files.paths import open_to_write, read_bytes, write_whole
 from npu_memplan.target_data import Board, board_names, load_board
 
 from ..base import RunnerError, RunOptions, RunTimeoutError
@@ -239,14 +239,14 @@ def _accelerator_name(board: Board, default: str, options: FvpOptions) -> str:
     return f"{family}-{macs}"
 
 
-def _open_uart(where: str) -> BinaryIO:
+def _open_uart(where: str) -> RawIOBase:
     """The stream that the UART is written to, byte by byte as it comes: stdout, or a file."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    descriptor = os.dup(sys.stdout.fileno()) if where == "-" else os.open(where, flags, 0o666)
-    return os.fdopen(descriptor, "wb", buffering=0)
+    if where == "-":
+        return os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+    return open_to_write(Path(where))
 
 
-def _uart_writer(uart: BinaryIO) -> Callable[[bytes], None]:
+def _uart_writer(uart: RawIOBase) -> Callable[[bytes], None]:
     sys.stdout.flush()
 
     def write(data: bytes) -> None:

@@ -13,6 +13,7 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.executorch.board import PoolNeed, fit_pools, memories_for, options_for
 from npu_memplan.executorch.memory_map import live_bytes, placed_tensors
 from npu_memplan.executorch.replanning import ARENA, require_own_scratch
+from npu_memplan.files.arrays import InputError
 from npu_memplan.models.executorch.delegates import ALIGNMENT, BACKEND, EthosUCall, npu_calls
 from npu_memplan.models.executorch.program import ExecutorchProgram, Method, PlannedPlace
 from npu_memplan.models.network import Network
@@ -222,6 +223,8 @@ def _in_one_arena(program: ExecutorchProgram, method: Method, given: Given) -> I
         models = [ExecutorchModel(program, method, one_arena=inside, stand_ins=True) for inside in (False, True)]
         values = given(program.name, method_inputs(method, [*models[0].calls.values()]))
         apart, inside = (model.run(values).outputs for model in models)
+    except InputError:  # the user's file, not the program
+        raise
     except NpuMemplanError as error:
         yield Remark(Level.WRONG, "one arena", f"method {method.name!r}: {error}")
         return
@@ -238,6 +241,8 @@ def _check_run(program: ExecutorchProgram, method: Method, board: Board, given: 
     fits = one.call.accelerator.name in board.accelerators
     try:
         ran = simulate_method(program, method, given, memories_for(one, {}, str(board.path) if fits else ""), True)
+    except InputError:
+        raise
     except NpuMemplanError as error:
         yield Remark(Level.WRONG, "run", f"{type(error).__name__.removesuffix('Error')}: {error}")
         return

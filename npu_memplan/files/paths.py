@@ -2,10 +2,11 @@
 
 Invariant: a regular file is never seen half-written: its bytes go to a temporary sibling that takes its place in one
 rename; what a killed writer left goes with the next write. What is no regular file (a pipe, /dev/null) is written to
-and never replaced; a link is followed. A file that is read is a regular one, and no more of it than a limit; what else
-has its name is not waited for. In the folder of an artifact or of a project there are regular files and folders alone:
-a link or a pipe anywhere in it is refused by name before anything there is read, copied or written, and what is written
-there takes the place of a file of its own name, never of what that leads to.
+and never replaced, where it takes the bytes within a few seconds; a link is followed. A file that is read is a regular
+one, and no more of it than a limit; what else has its name is not waited for. In the folder of an artifact or of a
+project there are regular files and folders alone: a link or a pipe anywhere in it is refused by name before anything
+there is read, copied or written, and what is written there takes the place of a file of its own name, never of what
+that leads to.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import io
 import os
 import secrets
+import select
 import shutil
 import stat
 import sys
@@ -22,7 +25,7 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ..errors import NpuMemplanError
 from ..process.ending import forget_undo, undo_at_end
@@ -30,6 +33,7 @@ from ..process.ending import forget_undo, undo_at_end
 if sys.platform != "win32":
     import fcntl
 
+_READER_S = 5.0  # how long a pipe may take no bytes
 _YOUNG_S = 60.0  # a sibling that is younger may be one that its writer has not locked yet
 
 
@@ -43,12 +47,70 @@ def write_whole(path: Path, content: bytes) -> Path:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
-            path.write_bytes(content)
+            with open_to_write(path) as stream:
+                stream.write(content)
         else:
-            replace_file(Path(os.path.realpath(path)), content)
+            replace_file(follow_links(path), content)
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
         raise cannot_write(path, error) from None
     return path
+
+
+class _Stream(io.RawIOBase):
+    """What takes bytes and is no regular file; one that takes none for `_READER_S` is an `OSError`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._descriptor = self._open(time.monotonic() + _READER_S)
+
+    def _open(self, deadline: float) -> int:
+        while True:
+            try:
+                return os.open(self._path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                if time.monotonic() > deadline:
+                    raise self._unread() from None
+            time.sleep(0.01)  # the program that reads a pipe may begin beside this one
+
+    def _unread(self) -> OSError:
+        return OSError(errno.ENXIO, f"it is no file, and nothing read it within {_READER_S:g} s", str(self._path))
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        rest = memoryview(content)
+        while rest:
+            if not select.select([], [self._descriptor], [], _READER_S)[1]:
+                raise self._unread()
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(self._descriptor, rest) :]
+        return len(content)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            os.close(self._descriptor)
+
+
+def open_to_write(path: Path) -> io.RawIOBase:
+    """The file `path`, emptied, or what else takes bytes there and is waited for a few seconds; `OSError`."""
+    if path.exists() and not path.is_file():
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        return _Stream(path)
+    return open(path, "wb", buffering=0)
+
+
+def follow_links(path: Path) -> Path:
+    """The place that `path` leads to, at which there may be nothing; `OSError` where links lead to themselves."""
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return place
 
 
 def cannot_write(path: Path, error: OSError | ValueError) -> OutputError:
