@@ -22,7 +22,7 @@ from .process.ending import end_on_signals, is_disk_full, lacks_memory
 from .process.incidents import gather_incidents, kind_of
 from .process.lazy_imports import compile_methods_late, import_schema_lazily
 from .process.requirements import missing_package
-from .process.setup import collect_rarely, only_printable, open_streams, print_nowhere
+from .process.setup import check_limits, collect_rarely, only_printable, open_streams, print_nowhere
 
 # command -> one-line help; it is `command` of npu_memplan.commands.<command> (with - as _), or <command>_command of the
 # module of several that _MODULES names.
@@ -96,8 +96,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line, turning user errors into exit code 2."""
-    # The NPU model's products are small: a second BLAS thread only waits for the first.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # The NPU model's products are small: a second BLAS thread only waits for the first; with little memory, for ever.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     collect_rarely()
     compile_methods_late()
     import_schema_lazily()
@@ -137,6 +137,7 @@ _REPORT_IT = (
 
 def _call_command() -> int:
     """The command's own exit code."""
+    check_limits()
     _check_arguments(sys.argv[1:])
     # Outside its standalone mode click returns the code of Context.exit and Exit.
     try:

@@ -11,6 +11,7 @@ and a name that is not there is no error of it: the option's reader reports it. 
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -220,6 +221,19 @@ def _phase_lines() -> Iterator[Shown]:
         click.echo(f"{time.monotonic() - began:8.2f} s  in all", err=True)
 
 
+class NumberRange(click.FloatRange):
+    """Finite numbers of a range."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return float(number)
+
+
+TIME = NumberRange(0, 1_000_000, min_open=True)  # of a program in seconds; timers take no more than 24 days
 PLACE = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)

@@ -15,6 +15,7 @@ from .. import command_line
 from ..command_line import (
     FOLDER,
     PLACE,
+    TIME,
     GroupedCommand,
     RunnerName,
     Verbosity,
@@ -93,7 +94,7 @@ _what, _where = option_group("Program and runner"), option_group("Output files")
 @_what("--fvp-path", type=PLACE, metavar="PATH", help="Arm's FVP, or the folder it was "
        "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
 @_what("--only", default="", type=split_names, metavar="NAME,NAME", help="These networks alone.")
-@_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, metavar="SECONDS",
+@_what("--timeout", type=TIME, default=900.0, show_default=True, metavar="SECONDS",
        help="Wall time of one program.")  # fmt: skip
 @_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for evidence.json and evidence.html.")
 @_where("--force", is_flag=True, help="Replace a non-empty output directory.")

@@ -21,7 +21,9 @@ from ..command_line import (
     FILE,
     FOLDER,
     PLACE,
+    TIME,
     GroupedCommand,
+    NumberRange,
     RunnerName,
     Verbosity,
     option_group,
@@ -75,7 +77,7 @@ _RARE = (
        help="Board of the firmware runners; default: the accelerator's.")  # fmt: skip
 @_what("--steps", type=click.IntRange(1, 1_000_000), metavar="N", help="N inferences one after another, states kept, "
        "each compared; files of --input and --output hold all steps, as their first dimension.")  # fmt: skip
-@_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
+@_what("--timeout", type=TIME, default=300.0, show_default=True,
        metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
 @_what("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @_what("--sanitize", is_flag=True, help="Build the host's C with the compiler's sanitizers: the first "
@@ -92,7 +94,7 @@ _RARE = (
 @_checked("--reference", type=FILE, metavar="MODEL", help="Compare with this model's reference result: of each "
           "operator of a .tflite tflite-micro's (LiteRT's where that has no kernel for it, as for uint8), TVM's Relax "
           "VM for .onnx, PyTorch for .pt2.")  # fmt: skip
-@_checked("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
+@_checked("--tolerance", type=NumberRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
           "with 0 too when no output element is further than DIFF from it, in the output's own units. "
           "Default: 0, bit-exact.")  # fmt: skip
 @_checked("--layers", is_flag=True, help="Compare every operator's output with the reference's, also inside fused "

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
               "cycles are estimated with: a name, or a file of your own.")  # fmt: skip
 @click.option("--memory-mode", default="", shell_complete=command_line.memory_modes, help="How the network was "
               "compiled; default: the accelerator's.")  # fmt: skip
-@click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",
+@click.option("--fuzz-schedule", type=click.IntRange(0, 1000), default=0, metavar="N",
               help="Also execute every stream under N other completion orders of kernels and DMA.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for missing waits, uninitialised reads, overflows.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")

@@ -21,7 +21,9 @@ from ..command_line import (
     FILE,
     FOLDER,
     PLACE,
+    TIME,
     GroupedCommand,
+    NumberRange,
     RunnerName,
     Verbosity,
     join_lists,
@@ -58,18 +60,18 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
         "in --option '--npu-compiler vela,Size' --option ''; repeat for more targets.")  # fmt: skip
 @_cases("--run", "runner", type=RunnerName("local", "qemu", "unicorn"), help="Run each artifact there and "
         "compare it with its reference.")  # fmt: skip
-@_cases("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
+@_cases("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Random inputs of --run.")
 @_cases("--import", "plugins", multiple=True, type=FILE, metavar="FILE.py",
         help="Run this file before each case: own planners, own operators.")  # fmt: skip
 @_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder of the sweep.")
-@_where("--jobs", type=click.IntRange(1), metavar="N", help="Cases at a time; default: one for each core.")
+@_where("--jobs", type=click.IntRange(1, 1000), metavar="N", help="Cases at a time; default: one for each core.")
 @_where("--store", type=PLACE, metavar="FILE",
         help="File of results that several sweeps share; default: DIR/results.jsonl.")  # fmt: skip
 @_where("--against", type=PLACE, metavar="OLD",
         help="An earlier sweep: changes; exit code 1 where bytes, cycles or exactness are worse.")  # fmt: skip
-@_where("--deadline", type=click.FloatRange(0, min_open=True), metavar="MS",
+@_where("--deadline", type=NumberRange(0, min_open=True), metavar="MS",
         help="Name the cheapest target that fits all networks at MS estimated milliseconds.")  # fmt: skip
-@_limits("--case-time", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
+@_limits("--case-time", type=TIME, default=300.0, show_default=True,
          metavar="SECONDS", help="Wall time of one case.")  # fmt: skip
 @_limits(
     "--case-memory", default="4GiB", type=parse_size, show_default=True, metavar="SIZE", help="Memory of one case."

@@ -1,7 +1,8 @@
-"""The streams of this process, and how often it looks for garbage.
+"""The streams of this process, the least that it needs of its machine, and how often it looks for garbage.
 
 Invariant: standard streams that were closed lead nowhere instead of to the next file that is opened, and text that
-their encoding lacks is written as escapes.
+their encoding lacks is written as escapes. A command begins only where files and memory are enough for libraries that
+do not report the lack of them: OpenBLAS waits for threads that it has not got, C++ ends the process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from ..errors import NpuMemplanError
 from ..names import printable_lines
 
 if TYPE_CHECKING:
@@ -23,6 +25,40 @@ if TYPE_CHECKING:
 def collect_rarely() -> None:
     """Look for garbage seldom: a command ends soon, and to look at TVM's many objects costs more than that frees."""
     gc.set_threshold(10_000_000, 20, 100)
+
+
+_LEAST_FILES, _MANY_FILES = 64, 1024  # a compile has up to 20 open, a sweep as many for each core
+_LEAST_BYTES = 1 << 30  # of libraries and the stacks of their threads
+
+
+class LimitError(NpuMemplanError):
+    """The limits of this process are too low for any command."""
+
+
+def check_limits() -> None:
+    """`LimitError` where this process may have too few open files or too little memory; it takes all files it may."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    def limits_of(kind: int) -> list[int]:
+        """The limit, and what it can be raised to."""
+        return [sys.maxsize if n == resource.RLIM_INFINITY else n for n in resource.getrlimit(kind)]
+
+    files, most_files = limits_of(resource.RLIMIT_NOFILE)
+    if most_files < _LEAST_FILES:
+        raise LimitError(
+            f"this process may have {most_files} open files, and needs {_LEAST_FILES}; give more (`ulimit -n`)"
+        )
+    if files < min(_MANY_FILES, most_files):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MANY_FILES, most_files), hard))
+    memory = min(limits_of(resource.RLIMIT_AS)[0], limits_of(resource.RLIMIT_DATA)[0])
+    if memory < _LEAST_BYTES:
+        raise LimitError(
+            f"this process may have {memory:,} bytes of memory, and needs {_LEAST_BYTES:,}; there is not enough memory "
+            "here, give more (`ulimit -v`, `ulimit -d`)"
+        )
 
 
 def open_streams() -> None:
