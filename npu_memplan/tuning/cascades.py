@@ -46,6 +46,7 @@ _STEP = 105  # per cent, from one limit to the next
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
 _BELOW = (90, 95)  # per cent
 _FAR = 110  # per cent: what is planned for so much more hardly ever fits into less
+_NODES = 20_000  # of a plan of some stripes: there are many to compare
 _PLANNED = 3  # choices that are planned, best first, until one fits
 _POOL = "arena"
 _ALIGNMENT = 16
@@ -110,8 +111,8 @@ def pareto_front(groups: CascadeSpace, limits: Sequence[int] = ()) -> tuple[Casc
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes makes the choice. Looked for
     at steps of five per cent, and at `limits`; where there are some, not far above or below all of them.
     """
-    whole = _measure_choice(groups, ())
-    found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits))]
+    whole = _measure_choice(groups, (), _NODES)
+    found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits, _NODES))]
     best: list[CascadeChoice] = []
     for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
         if not best or choice.cycles < best[-1].cycles:
@@ -152,7 +153,11 @@ def beside_copies(near: CascadeSpace, far: CascadeSpace, limit_bytes: int, node_
 
 
 def _choices(
-    groups: CascadeSpace, whole: CascadeChoice, least: int, limits: Sequence[int] = ()
+    groups: CascadeSpace,
+    whole: CascadeChoice,
+    least: int,
+    limits: Sequence[int] = (),
+    node_budget: int | None = None,
 ) -> Iterator[tuple[int, CascadeChoice]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
     fewest = inf
@@ -167,7 +172,7 @@ def _choices(
         if chosen not in seen and (limit <= least or cycles < fewest * _FASTER):
             fewest = cycles
             seen.add(chosen)
-            yield limit, _measure_choice(groups, chosen)
+            yield limit, _measure_choice(groups, chosen, node_budget)
 
 
 def _limits(least: int, most: int) -> Iterator[int]:
@@ -273,7 +278,6 @@ def _problem(groups: CascadeSpace, chosen: Sequence[Group], overlaps: Sequence[S
 
 
 STRIPES = "native lowering in stripes"  # the backend
-_NODES = 20_000  # of a plan of some stripes: there are many to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
