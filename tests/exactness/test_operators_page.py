@@ -19,7 +19,10 @@ from tests.support.tflite_builder import ModelBuilder
 
 def page() -> str:
     """docs/operators.md."""
-    rows = "\n".join(f"| `{kind}` | {' | '.join(cells)} |" for kind, *cells in operator_rows())
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for kind, *cells in operator_rows():
+        alike.setdefault(tuple(cells), []).append(f"`{kind}`")
+    rows = "\n".join(f"| {', '.join(kinds)} | {' | '.join(cells)} |" for cells, kinds in alike.items())
     rest = ", ".join(f"`{kind}`" for kind in without_code())
     return f"""# Operators
 
@@ -30,7 +33,7 @@ model needs and who runs it.
 
 {LEGEND}
 
-| operator | NPU, lifted from Vela's streams | NPU, native lowering | host |
+| operators | NPU, lifted from Vela's streams | NPU, native lowering | host |
 |---|---|---|---|
 {rows}
 
@@ -42,9 +45,7 @@ bytes.
 
 {rest}.
 
-Of hybrid networks (float activations with int8 weights) the host runs CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED,
-BATCH_MATMUL, SVDF and EMBEDDING_LOOKUP, exact against their reference, and UNIDIRECTIONAL_SEQUENCE_LSTM; other
-operators of that mix are refused, and so are sparse tensors.
+Sparse tensors are refused. Hybrid networks (float activations with int8 weights): [host operators](host-operators.md).
 """
 
 
