@@ -21,9 +21,15 @@ NODES = 20_000  # of planning again
 MOST_FULL = 200  # points without room for a copy, up to which there is a gain in planning again
 
 
-def plan(problem: Problem, planner: str = "auto", time_limit_s: float | None = None, seed: int = 0) -> Plan:
+def plan(
+    problem: Problem,
+    planner: str = "auto",
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    node_budget: int | None = None,
+) -> Plan:
     """The plan that `planners.plan` answers, with the same heights and, where these have room for it, fewer waits."""
-    answer = planners.plan(problem, planner, time_limit_s=time_limit_s, seed=seed)
+    answer = planners.plan(problem, planner, time_limit_s=time_limit_s, seed=seed, node_budget=node_budget)
     return run_ahead(problem, answer) if planner in SEARCHING else answer
 
 

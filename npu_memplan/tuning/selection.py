@@ -178,7 +178,10 @@ def _plan_lifted(extracted: Extracted) -> Planned:
     """The program as its compiler made it; without the copies that it makes where they do not fit."""
     options = extracted.loaded.request.options
     try:
-        return Planned(extracted, prefetch.plan(extracted.problem, options.planner, options.time_limit_s))
+        nodes = None if options.time_limit_s else _NODES
+        return Planned(
+            extracted, prefetch.plan(extracted.problem, options.planner, options.time_limit_s, node_budget=nodes)
+        )
     except PlanningError:
         without = read_in_place(extracted)
         if without is extracted:
