@@ -383,6 +383,11 @@ class _Form:
         near, far = self.among(_Constants.NEAR), self.among(_Constants.FAR)
         return sum(cycles_with_copies(near[v], far[v], (), ENDLESS) for v in near)
 
+    def fewest_bytes(self) -> _Cut:
+        """The choice with the fewest bytes; its constants are read where they are."""
+        far = self.among(_Constants.FAR)
+        return _Cut(self.extracted, far, self._cutters, {v: best_choice(far[v], 0) for v in far}, 0)
+
     def beside_copies(self, limit_bytes: int) -> _Cut:
         """The choice with the fewest cycles once its constants are copied into what it leaves of the limit."""
         near, far = self.among(_Constants.NEAR), self.among(_Constants.FAR)
@@ -404,6 +409,11 @@ class CascadeCache:
         if key not in self._forms:
             self._forms[key] = _Form(extracted, self._memory_map, self._slices)
         return self._forms[key].with_pools(extracted)
+
+    def fewest_bytes(self, extracted: Extracted) -> Extracted | None:
+        """`extracted` in the stripes that need the fewest bytes; None where everything at once needs no more."""
+        cut = self._form(extracted).fewest_bytes()
+        return cut.build() if any(choice.groups for choice in cut.chosen.values()) else None
 
     def cut_forms(self, forms: Sequence[Extracted], budget: SearchBudget) -> Iterator[Extracted]:
         """The model in stripes: at first those that are estimated to leave most to copies of constants. Then, by rows

@@ -257,13 +257,13 @@ def _lower_native(
         loaded = models.extract(requested, OURS).loaded
         if most and (rank.untimed_calls(loaded) > most[0] or rank.host_cycles(loaded) > most[1]):
             break
-        made = models.extract(requested, OURS, _reorder_programs)
+        made = models.extract(requested, OURS, reorder_programs)
         if forms and _size(forms[0]) == _size(made):
             break
         forms.append(made)
         if not found:
             yield made
-            other = models.extract(requested, OURS, _reorder_programs, _chain_programs)
+            other = models.extract(requested, OURS, reorder_programs, _chain_programs)
             if other.program is not made.program:
                 yield other
         if not all_spill():
@@ -304,7 +304,7 @@ def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
     return any(placement.buffer in inner and placement.pool != name for placement in plan.placements)
 
 
-def _reorder_programs(extracted: Extracted) -> Extracted:
+def reorder_programs(extracted: Extracted) -> Extracted:
     """The same with independent operations in the order that leaves more bytes to constants."""
     return _change_programs(extracted, reorder_operations)
 

@@ -20,9 +20,9 @@ from ..planners import PlanningError, prefetch
 from ..problem import Plan, PlanStatus
 from ..process.incidents import Attempts, report_phase
 from ..stages import Extracted, Planned
-from .cascades import STRIPES
+from .cascades import STRIPES, CascadeCache
 from .ranking import ModelCache, Ranking, beside_vela, without_limits
-from .selection import OURS, SMALL, VELA, select_fastest
+from .selection import OURS, SMALL, VELA, reorder_programs, select_fastest
 from .weight_prefetch import is_ended, read_in_place, search_prefetching
 
 HOST = "the host alone"  # the backend
@@ -108,7 +108,9 @@ def _shrink_program(planned: Planned, options: CompileOptions, models: ModelCach
 
 
 def _programs(options: CompileOptions, models: ModelCache, attempts: Attempts) -> Iterator[tuple[str, Extracted]]:
-    """The program of each backend, and of a stream that copies constants the same without its copies."""
+    """The program of each backend; of a stream that copies constants also without its copies, and of native lowering,
+    for few bytes and for few cycles, in another order, and so in stripes.
+    """
     for backend, changes in _WAYS:
         try:
             wanted = replace(options, objective="bytes", max_ms=None, **changes).resolve_defaults()
@@ -119,6 +121,23 @@ def _programs(options: CompileOptions, models: ModelCache, attempts: Attempts) -
             yield backend, extracted
             if backend in (VELA, SMALL) and (without := read_in_place(extracted)) is not extracted:
                 yield backend, without
+    yield from _reordered_programs(options, models, attempts)
+
+
+def _reordered_programs(
+    options: CompileOptions, models: ModelCache, attempts: Attempts
+) -> Iterator[tuple[str, Extracted]]:
+    """The programs of native lowering whose operations have the order that the search for the fewest cycles takes."""
+    if (memory_map := options.memory_map()) is None:
+        return
+    stripes = models.keep(CascadeCache, lambda: CascadeCache(memory_map))
+    for objective in ("bytes", "cycles"):
+        wanted = replace(options, objective=objective, max_ms=None, npu_compiler="tvm").resolve_defaults()
+        with attempts.attempt_by(OURS):
+            made = models.extract(wanted, OURS, reorder_programs)
+            yield OURS, made
+            if (cut := stripes.fewest_bytes(made)) is not None:
+                yield STRIPES, cut
 
 
 def _plan(extracted: Extracted) -> Plan:

@@ -12,6 +12,7 @@ import pytest
 from npu_memplan.commands.compile import parse_options
 from npu_memplan.compiler import model_loader, plan_network
 from npu_memplan.planners import PlanningError
+from npu_memplan.tuning import smallest
 from npu_memplan.tuning.pareto import explore
 from npu_memplan.tuning.ranking import Rank, Ranking
 from npu_memplan.tuning.smallest import HOST
@@ -88,6 +89,16 @@ def test_what_is_required_is_what_the_smallest_program_needs(name: str, model: C
     _, least = cost(path, "--objective bytes")
     assert required_bytes(path, f"--pool sram={least - 1}") == least
     assert required_bytes(path, f"--pool sram={least // 2} --objective bytes") == least
+
+
+def test_another_order_in_stripes_is_a_candidate_for_the_fewest_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smallest, "_shrink_program", lambda planned, *_: planned)  # what is compared at first
+    path = tmp_path / "network.tflite"
+    path.write_bytes(branching("randwire", 12, 3, 16).finish())
+    _, in_the_files_order = cost(path, "--objective bytes --npu-compiler tvm --stripes")
+    assert cost(path, "--objective bytes")[1] < in_the_files_order
 
 
 def test_the_host_alone_is_taken_where_it_needs_no_more_of_any_pool() -> None:
