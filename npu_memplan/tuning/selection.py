@@ -282,16 +282,17 @@ def _lower_native(
 
 
 def _may_gain(planned: Planned, rank: Ranking, budget: SearchBudget) -> bool:
-    """Whether stripes of a program may save the share of cycles that the budget asks for; for few operations always,
-    since trying takes little work.
+    """Whether stripes of a program may save the share of cycles that the budget asks for; half of that for few
+    operations, since trying takes less work.
     """
     pools = planned.extracted.problem.pools
     fast = fast_pool(pools, rank.memory_map) if budget.least_gain else None
     limit = None if fast is None else pools[fast].size_bytes
     operations = sum(len(call.program.operations) for call in called_once(planned.extracted))
-    if fast is None or limit is None or operations < _FEW:
+    if fast is None or limit is None:
         return True
-    return PrefetchCandidate(planned, rank, fast, limit).possible_gain >= budget.least_gain
+    least_gain = budget.least_gain / 2 if operations < _FEW else budget.least_gain
+    return PrefetchCandidate(planned, rank, fast, limit).possible_gain >= least_gain
 
 
 def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
