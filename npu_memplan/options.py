@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +118,7 @@ SWITCH = Words(bool, lambda _: ())
 _ARENA = "arena="
 _KERNELS = f"{CMSIS_NN}="
 _ROWS = "rows="
+_LONGEST_MS = 1_000_000_000  # in cycles of any clock an integer
 ON_HOST = Words(lambda words: tuple(word.upper() for word in words), lambda names: (",".join(names),), lists=True)
 IN_PYTHON = Words(tuple, ON_HOST.write, lists=True, owns=lambda word: word.endswith(".py"))
 EXTERNAL = Words(_read_external, _write_external, lists=True, owns=lambda w: "=" in w and not w.startswith(_KERNELS))
@@ -404,8 +404,10 @@ class CompileOptions:
     def _check_speed(self) -> None:
         if self.max_ms is None:
             return
-        if not 0 < self.max_ms < inf:
-            raise OptionError(f"--max-ms {self.max_ms} is no time; give milliseconds, more than 0")
+        if not 0 < self.max_ms <= _LONGEST_MS:
+            raise OptionError(
+                f"--max-ms {self.max_ms} is no time; give milliseconds, more than 0 and at most {_LONGEST_MS:,}"
+            )
         if self.accelerator == NO_NPU:
             raise OptionError("--max-ms is of the NPU's estimated time, but --accelerator none has no NPU")
         if self.objective == "bytes" or self.prefetch:

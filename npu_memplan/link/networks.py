@@ -41,6 +41,7 @@ from .joint import (
 FOLDER = "src"  # of the application's own C, next to the networks'
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better
 _NODES = 20_000  # of a joint plan
+_HIGHEST_RATE = 1_000_000_000
 _ROUNDS = 4  # of compiling for smaller pools, where networks that are as large as the pool have no room together
 
 Compile = Callable[[Path, CompileOptions], Planned]
@@ -353,10 +354,11 @@ def _check_request(
     unknown = [n for n in named if n not in names]
     if unknown:
         raise ApplicationError(f"{unknown[0]!r} is none of the networks, which are: {', '.join(names)}")
-    wrong = [n for n, rate in rates.items() if rate <= 0]
+    wrong = [n for n, rate in rates.items() if not 0 < rate <= _HIGHEST_RATE]
     if wrong:
         raise ApplicationError(
-            f"--rate {wrong[0]}={rates[wrong[0]]:g} is not above 0; a network that never runs is not linked"
+            f"--rate {wrong[0]}={rates[wrong[0]]:g} is not above 0, or above {_HIGHEST_RATE:,}; a network that never "
+            "runs is not linked"
         )
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
+from npu_memplan.artifact.files import ApplicationError
 from npu_memplan.cli import cli
 from npu_memplan.command_line import NumberRange
+from npu_memplan.link.networks import link
+from npu_memplan.options import CompileOptions, OptionError
 
 FEW, ENOUGH = 63, 64
 SMALL, LARGE = (1 << 30) - 4096, 1 << 30
@@ -76,3 +79,13 @@ def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         NumberRange(min=0).convert(text, None, None)
     assert NumberRange(min=0).convert("1.5", None, None) == 1.5
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300, 0.0, -1.0])
+def test_numbers_that_no_clock_has_are_refused(number: float) -> None:
+    """They ended as internal faults, of an integer that is infinite, and of a choice of nothing."""
+    with pytest.raises(OptionError, match="is no time; give milliseconds"):
+        CompileOptions(max_ms=number).resolve_defaults()
+    model = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"
+    with pytest.raises(ApplicationError, match="is not above 0, or above"):
+        link([model], CompileOptions(), "app", lambda *_: pytest.fail("it began"), rates={"hello_world_int8": number})
