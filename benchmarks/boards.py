@@ -32,30 +32,30 @@ NETWORKS = (
 )
 HEAD = """# Where networks fit
 
-Written by `python -m benchmarks.boards`; do not edit. A row is `npu-memplan compile NETWORK --board all --objective
-bytes --effort quick`, turned on its side: KiB of the memory that holds the planned pools / KiB of constants and command
-streams, and the NPU's estimated milliseconds, of Vela's stream planned for the least memory (without `--effort quick`:
-of the smallest program of all backends, which takes longer; without `--objective bytes`: of the fastest that the
-board has room for). **Bold**: does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`,
-whose figures these are. Where the memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first
-figure is all of it.
+Written by `python -m benchmarks.boards`; do not edit. A row is `npu-memplan compile NETWORK --board all
+--objective bytes --effort quick`, turned on its side: KiB of the memory that holds the planned pools / KiB of
+constants and command streams, and estimated milliseconds, of Vela's stream planned for the least memory (without
+`--effort quick`: of the smallest program of all backends; without `--objective bytes`: of the fastest that the
+board has room for). **Bold**: does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`, whose
+figures these are. Where the memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is
+all of it.
 
-Figures of boards are public texts', each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME` prints
-them, and what no text was found for. **Of these boards, Corstone-300 alone was run by us, on emulators; milliseconds
-are estimates ([time.md](time.md)) of the NPU alone**: host operators and a program's own bytes are not counted.
-Corstone boards have no clock of their own; theirs is that of Vela's system configuration.
+Figures of boards are public texts', each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME`
+prints them, and what no text was found for. **Of these boards, Corstone-300 alone was run by us, on emulators;
+milliseconds are estimates ([time.md](time.md))**. A program's own bytes are not counted. Corstone boards have no
+clock of their own; theirs is that of Vela's system configuration.
 
 """
 
 
 def cell(row: BoardRow) -> str:
-    """`20.3 / 33.8, 0.216 ms`, or what is short."""
+    """`20.3 / 33.8, 0.216`, or what is short."""
     if row.fit is None:
         return "not compiled"
     (sram, _), (flash, _) = row.fit.bytes_of(read_only=False), row.fit.bytes_of(read_only=True)
     figures = f"{sram / 1024:.1f}" + (f" / {flash / 1024:.1f}" if flash else "")
     if row.milliseconds is not None:
-        figures += f", {row.milliseconds:.3f} ms"
+        figures += f", {row.milliseconds:.3f}"
     if not row.fits:
         short = ", ".join(use.memory.name for use in row.fit.uses if use.headroom_bytes < 0)
         return f"**{short}** {figures}"

@@ -65,7 +65,7 @@ def board_page(board: Board) -> str:
     """What is known of a board, and which networks fit."""
     lines = [f"# {board.name}", "", f"{board.description}.", "", "```sh"]
     lines += [f"npu-memplan compile MODEL.tflite --board {board.name} -o build/model", "```", ""]
-    lines += ["| network | KiB of planned pools / of constants, estimated time |", "|---|---|"]
+    lines += ["| network | KiB of planned pools / of constants, estimated ms |", "|---|---|"]
     lines += [f"| {network} | {figures} |" for network, figures in networks(board.name)]
     facts = list(board_text(board))[1:]
     remarks = [fact for fact in facts if fact.startswith(("source: ", "not known: "))]

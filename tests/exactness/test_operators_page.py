@@ -23,7 +23,6 @@ def page() -> str:
     for kind, *cells in operator_rows():
         alike.setdefault(tuple(cells), []).append(f"`{kind}`")
     rows = "\n".join(f"| {', '.join(kinds)} | {' | '.join(cells)} |" for cells, kinds in alike.items())
-    rest = ", ".join(f"`{kind}`" for kind in without_code())
     return f"""# Operators
 
 Made by the tests (`pytest tests/exactness --update-golden`) from [`exactness.py`](../npu_memplan/exactness.py), whose
@@ -41,11 +40,8 @@ What shapes and options each takes: [host operators](host-operators.md); what th
 `compile` says with Vela's or our reason. `RESHAPE`, `SQUEEZE` and `EXPAND_DIMS` are no code at all where they keep
 bytes.
 
-## Without code
-
-{rest}.
-
-Sparse tensors are refused. Hybrid networks (float activations with int8 weights): [host operators](host-operators.md).
+`npu-memplan operators` lists operators without code, too. Sparse tensors are refused. Of hybrid networks (float
+activations with int8 weights) the host runs [some operators](host-operators.md).
 """
 
 
