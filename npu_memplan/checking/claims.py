@@ -278,7 +278,7 @@ def _check_sample(artifact: Artifact, model: Path, limit: int, unchecked: CheckR
         return unchecked
     options = replace(
         artifact.target, npu_compiler=_backend_name(artifact), effort="quick", pools={}, max_ms=None, name="",
-        io="file", stream_input="",
+        io="file", stream_input="", host_ops=tuple(kind for kind in artifact.target.host_ops if kind in sample.kinds),
     )  # fmt: skip
     with scratch_folder("sample") as folder, contain_faults("the sample of the check"), suppress(RefusalError):
         path = folder / "sample.tflite"

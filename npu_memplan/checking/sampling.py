@@ -27,6 +27,7 @@ class SampleNetwork:
     """Operators of a network by their indices there, and the TFLite file of them alone."""
 
     operators: tuple[int, ...]
+    kinds: frozenset[str]
     content: bytes
     total: int  # operators of the network
 
@@ -64,7 +65,8 @@ def draw_sample(artifact: Artifact, data: bytes, inputs: int, limit: int) -> Sam
         content, _ = cut_part(data, network, taken)
     except CutError:
         return None
-    return SampleNetwork(tuple(operator.index for operator in taken), content, len(network.cpu_operators))
+    kinds = frozenset(operator.name for operator in taken)
+    return SampleNetwork(tuple(operator.index for operator in taken), kinds, content, len(network.cpu_operators))
 
 
 def _order_operators(artifact: Artifact, network: Network) -> Iterator[tuple[CpuOperator, CheckWork]]:

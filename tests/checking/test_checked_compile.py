@@ -322,6 +322,14 @@ def test_of_a_network_that_is_too_much_work_a_sample_is_checked(
         assert re.search(sample, made.check.reason), made.check.reason
 
 
+def test_a_sample_may_lack_what_is_kept_on_the_host(tmp_path: Path) -> None:
+    model = tmp_path / "convs.tflite"
+    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
+    made = nm.compile(model, tmp_path / "out", check=False, npu_compiler="tvm", host_ops=("ADD",))
+    found = checking.check_results(tmp_path / "out", made, model, CheckMode.AUTO, limit=10)
+    assert "3 of 4 operators, compiled as a network of their own, equal tflite-micro" in found.reason
+
+
 def test_a_sample_has_the_largest_operators_of_each_kind_that_fit(tmp_path: Path) -> None:
     made = nm.compile(KWS, tmp_path / "out")
     data, whole = KWS.read_bytes(), work_of(made).units_of_work(2)
