@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import gt
 
 from .. import planners, verify
@@ -107,11 +108,13 @@ class LimitSearch:
 def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float = 0) -> Planned:
     """The program for resolved `options`, whose pools have sizes; `enough` as for `select_fastest`.
 
-    In pools of at most Vela's bytes it is the default program, where that fits. Where nothing that is fast fits, it is
-    the smallest.
+    Where the default program fits, it is that in pools of at most Vela's bytes, and nothing slower in larger ones. A
+    faster program of the next smaller pools is taken. Where nothing that is fast fits, it is the smallest.
     """
-    if (usual := _default_in_pools(options, memory_map, models)) is not None:
+    usual = _default_in_pools(options, memory_map, models)
+    if usual is not None and not _exceed_default_limits(options, models):
         return usual
+    rank = models.ranking(memory_map)
     try:
         best = select_fastest(options, memory_map, models, enough=enough)
     except PlanningError:
@@ -119,18 +122,49 @@ def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mode
             raise
         return smallest(options, models)
     verify.check_own(best.extracted.problem, best.plan)
-    return beside_vela(best, models) if options.has_rivals else best
+    if options.has_rivals:
+        best = beside_vela(best, models)
+    best = _select_in_smaller_pools(best, options, models, rank, enough)
+    return best if usual is None else min(best, usual, key=rank)
+
+
+def _select_in_smaller_pools(
+    best: Planned, options: CompileOptions, models: ModelCache, rank: Ranking, enough: float
+) -> Planned:
+    """`best`, or what the search finds in a pool smaller than it takes, as long as that is faster. The sizes are round
+    numbers, so that searches in several pools try the same.
+    """
+    name = options.planned_pools()[-1].name
+    while options.has_rivals and name in options.pools and rank(best)[0] > enough and not is_ended():
+        used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == name)
+        step = max(_ALIGNMENT, 1 << used.bit_length() >> _STEP_BITS)
+        sizes = {**options.pools, name: (used - 1) // step * step}
+        search = partial(_select_or_none, replace(options, pools=sizes), rank.memory_map, models, enough)
+        other = models.keep(("in smaller pools", tuple(sizes.items()), enough), search)
+        if other is None or rank(other)[0] >= rank(best)[0]:
+            break
+        best = beside_vela(
+            without_limits(other, options, {p.name: p.size_bytes for p in options.planned_pools()}), models
+        )
+    return best
+
+
+def _select_or_none(
+    options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float
+) -> Planned | None:
+    """The fastest program in these pools; None where nothing fits."""
+    if min(options.pools.values()) <= 0:
+        return None
+    try:
+        return select_fastest(options, memory_map, models, enough=enough)
+    except PlanningError:
+        return None
 
 
 def _default_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
-    """The program of the same options without sizes; None where that does not fit, or pools are larger than
-    Vela's bytes.
-    """
-    usual = replace(options, pools={}, max_ms=None)
+    """The program of the same options without sizes; None where that does not fit."""
+    usual = _without_sizes(options)
     if not (options.pools and options.has_rivals and usual.by_default):
-        return None
-    limits = _default_limits(usual, models)
-    if any(size > limits.get(name, 0) for name, size in options.pools.items()):
         return None
     found = models.keep("the default program", lambda: tune_within_vela(usual, memory_map, models))
     if found is None or any(u.used_bytes > options.pools.get(u.pool, u.used_bytes) for u in found.plan.usage):
@@ -140,6 +174,17 @@ def _default_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mo
     return replace(found, extracted=replace(extracted, loaded=replace(extracted.loaded, limit_bytes={})))
 
 
+def _exceed_default_limits(options: CompileOptions, models: ModelCache) -> bool:
+    """Whether a pool is larger than the default program may make it."""
+    limits = _default_limits(_without_sizes(options), models)
+    return any(size > limits.get(name, 0) for name, size in options.pools.items())
+
+
+def _without_sizes(options: CompileOptions) -> CompileOptions:
+    return replace(options, pools={}, max_ms=None)
+
+
+_STEP_BITS = 5  # a smaller pool is a multiple of a 16th to a 32nd of it
 _STEPS = 6  # limits below the first that is fast enough
 _CLOSE = 32  # a part of the limit: closer ones are not told apart
 _ALIGNMENT = 16
