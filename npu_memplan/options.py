@@ -237,7 +237,8 @@ class CompileOptions:
     objective: str = option(
         "auto", "--objective", GOAL, "cycles: the fewest in the memory that is given, or in Vela's arena; auto: the "
         "same, then the fewest bytes within 1 % of them where no memory is given; bytes: the least memory, also in "
-        "stripes, or on the CPU alone.", choices=("auto", "cycles", "bytes"),
+        "stripes, or on the CPU alone; with --effort quick of one NPU compiler, with nothing compared.",
+        choices=("auto", "cycles", "bytes"),
     )  # fmt: skip
     effort: str = option(
         "normal", "--effort", GOAL, "How far the tuning searches: quick takes some times Vela's CPU time, max several "
