@@ -26,6 +26,9 @@ _ENDING = {
 _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # after a progress bar, which has hidden it
 _NO_MEMORY = (
     "bad_alloc",
+    "MemoryError",
+    "cannot map zero-fill pages",
+    "Fatal Python error",  # of a process that is started
     "can't start new thread",
     "annot allocate memory",
     "failed to map segment",

@@ -18,7 +18,7 @@ from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
 from ..process.incidents import Fallback, fall_back
 from ..process.programs import python_module, run_program
-from .worker import BUSY, cpu_limit_s, ini_text, reason_in, resolve_configuration, run_regor
+from .worker import BUSY, cpu_limit_s, ini_text, resolve_configuration, run_regor, vela_error
 from .worker import VelaError as VelaError
 from .worker import VelaOptions as VelaOptions
 from .worker import start_compile as start_compile
@@ -157,6 +157,5 @@ def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, .
         printed = tuple(line for line in worker.stdout.splitlines() if line.strip())
         result = folder / "model_vela.tflite"
         if code or not result.is_file():
-            reason = reason_in(printed) or f"exit code {code}"
-            raise VelaError(f"Vela's legacy core cannot compile the model: {reason}")
+            raise vela_error("legacy core", printed, code)
         return result.read_bytes(), tuple(line for line in printed if line.startswith("Warning"))

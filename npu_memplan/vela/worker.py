@@ -25,6 +25,7 @@ from ..ethosu.arch import Architecture, accelerator
 from ..files.folders import scratch_folder
 from ..files.paths import read_text
 from ..names import printable_text
+from ..process.ending import raise_lack_of_memory
 from ..process.programs import end_program, python_child, start_program, wait_for_end
 
 _LEAST_S, _MIB_S = 40.0, 60.0  # of CPU time: a small network takes less than 2 s, the largest public ones a minute
@@ -223,6 +224,12 @@ def reason_in(printed: Sequence[str]) -> str:
     return " / ".join(printable_text(" ".join(line.split())) for line in lines[-4:])
 
 
+def vela_error(core: str, printed: Sequence[str], code: int) -> VelaError:
+    """The error of a model for which Vela ended with `code`; `MemoryError` where that says nothing of the model."""
+    raise_lack_of_memory(RuntimeError("\n".join(printed)))
+    return VelaError(f"Vela's {core} cannot compile the model: {reason_in(printed) or f'exit code {code}'}")
+
+
 def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
     worker = _STARTED.pop((model, options), None) or _start_regor(model, options)
     limit_s = cpu_limit_s(model)
@@ -239,8 +246,7 @@ def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any]
         raise VelaError(f"Vela's compiled core (regor) did not compile the model within {limit_s:.0f} s of CPU time")
     printed = tuple(line for line in lines if line.strip())
     if code or not network:
-        reason = reason_in(printed) or f"its worker ended with code {code}"
-        raise VelaError(f"Vela's compiled core (regor) cannot compile the model: {reason}")
+        raise vela_error("compiled core (regor)", printed, code)
     return network, json.loads(header), printed
 
 

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from npu_memplan.process.programs import ending_signal, open_program, run_program
+from npu_memplan.process.programs import ending_signal, open_program, run_program, start_program
 from npu_memplan.vela import worker
 from npu_memplan.vela.worker import VelaError, VelaOptions, run_regor
 from tests.support.tflite_builder import ModelBuilder
@@ -82,6 +83,16 @@ def test_a_refusal_of_velas_has_no_trace() -> None:
     assert worker.reason_in(printed) == "Warning: x / KeyError: 'OFM'"
     assert worker.reason_in(["a", "\tb  c\x1b[2J"]) == r"a / b c\x1b[2J"
     assert worker.reason_in([]) == ""
+
+
+@pytest.mark.parametrize("mebibytes", [1, 2, 3, 4, 5, 6])
+def test_a_lack_of_memory_in_vela_is_no_refusal(mebibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native lowering took such models, so that a compile made another program and ended with 0."""
+    limited = partial(start_program, memory_bytes=mebibytes << 20)
+    monkeypatch.setattr(worker, "start_program", limited)
+    model = Path(__file__).resolve().parents[1] / "models" / "kws_ref_model.tflite"
+    with pytest.raises(MemoryError):
+        run_regor(model.read_bytes(), VelaOptions())
 
 
 def assert_ends(pid: int) -> None:
