@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -125,7 +126,9 @@ def micro(folder: Path) -> Iterator[Cell]:
 
 def sweeps(folder: Path) -> Iterator[Cell]:
     """One stream under other settings of the timing adapters."""
-    for row in rows(folder / "cells_sweeps.csv"):
+    table = rows(folder / "cells_sweeps.csv")
+    sizes = Counter(row["what"] for row in table)
+    for row in table:
         npu = accelerator(f"ethos-{row['npu']}-{row['macs']}")
         mode = "Shared_Sram" if row["npu"] == "u55" else "Dedicated_Sram"
         profile = {"whole mid profile": 512, "whole low profile": 256}.get(row["what"], npu.macs)
@@ -144,7 +147,8 @@ def sweeps(folder: Path) -> Iterator[Cell]:
         name = f"{row['model']} {npu.name} " + " ".join(f"{key[4:]} {n}" for key, n in requested.items())
         name += f" SRAM_BWCAP {row['SRAM_BWCAP']}" * bool(row["SRAM_BWCAP"])
         found = estimate(measured(row["model"], npu), npu, memory_map)
-        yield Cell(f"sweep: {row['what']}", name, int(row["total"]), found, reading=True)
+        group = row["what"] if sizes[row["what"]] > 1 else "other settings"
+        yield Cell(f"sweep: {group}", name, int(row["total"]), found, reading=True)
 
 
 def _set(memory: Memory, requested: Mapping[str, int]) -> Memory:
