@@ -34,11 +34,9 @@ HEAD = """# Where networks fit
 
 Written by `python -m benchmarks.boards`; do not edit. A row is `npu-memplan compile NETWORK --board all
 --objective bytes --effort quick`, turned on its side: KiB of the memory that holds the planned pools / KiB of
-constants and command streams, and estimated milliseconds, of Vela's stream planned for the least memory (without
-`--effort quick`: of the smallest program of all backends; without `--objective bytes`: of the fastest that the
-board has room for). **Bold**: does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`, whose
-figures these are. Where the memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is
-all of it.
+constants and command streams, and estimated milliseconds, of Vela's stream planned for the least memory. **Bold**:
+does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`, whose figures these are. Where the
+memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is all of it.
 
 Figures of boards are public texts', each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME`
 prints them, and what no text was found for. **Of these boards, Corstone-300 alone was run by us, on emulators;

@@ -26,9 +26,8 @@ def page() -> str:
     return f"""# Operators
 
 Made by the tests (`pytest tests/exactness --update-golden`) from [`exactness.py`](../npu_memplan/exactness.py), whose
-every entry is run against its reference: each host operator of each type on at least three generated models, each NPU
-operator on three models of it. `npu-memplan operators` prints this table, `npu-memplan operators MODEL` what a
-model needs and who runs it.
+every entry is run against its reference on three generated models at least. `npu-memplan operators` prints this table,
+`npu-memplan operators MODEL` what a model needs and who runs it.
 
 {LEGEND}
 
@@ -36,9 +35,8 @@ model needs and who runs it.
 |---|---|---|---|
 {rows}
 
-What shapes and options each takes: [host operators](host-operators.md); what the NPU does not take of a model,
-`compile` says with Vela's or our reason. `RESHAPE`, `SQUEEZE` and `EXPAND_DIMS` are no code at all where they keep
-bytes.
+What shapes and options each takes: [host operators](host-operators.md). `RESHAPE`, `SQUEEZE` and `EXPAND_DIMS` are no
+code at all where they keep bytes.
 
 `npu-memplan operators` lists operators without code, too. Sparse tensors are refused. Of hybrid networks (float
 activations with int8 weights) the host runs [some operators](host-operators.md).
