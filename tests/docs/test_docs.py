@@ -155,6 +155,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S)
 @pytest.mark.parametrize("page", PAGES)
 def test_page(
     page: str,
