@@ -150,7 +150,7 @@ def _search(
             near = nominal(lifted[0])[0] <= _HOPE * least
             searched = search_programs(lifted, rank, budget, theirs) if near else None
             if searched is not None and searched.cycles[0] <= least:
-                return _finish_search(searched, slack, rank), theirs
+                return _finish_search(searched, slack, rank, budget), theirs
     if options.npu_compiler != "vela":
         most = (rank.untimed_calls(lifted[0].extracted.loaded), rank(lifted[0])[0]) if lifted else None
         with attempts.attempt_by(OURS):
@@ -159,13 +159,13 @@ def _search(
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
     attempts.settle_errors(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
-    found = _finish_search(search_programs([*lifted, *ours], rank, budget, theirs), slack, rank)
-    return found, theirs
+    found = search_programs([*lifted, *ours], rank, budget, theirs)
+    return _finish_search(found, slack, rank, budget), theirs
 
 
-def _finish_search(found: SearchResult, slack: float, rank: Ranking) -> SearchResult:
+def _finish_search(found: SearchResult, slack: float, rank: Ranking, budget: SearchBudget) -> SearchResult:
     """The result with the fewest bytes that `slack` allows, in the blocks that suit its stream."""
-    return in_better_blocks(prefer_bytes(found, slack, rank), rank)
+    return in_better_blocks(prefer_bytes(found, slack, rank, budget), rank)
 
 
 def _for_options(planned: Planned, options: CompileOptions) -> Planned:

@@ -40,6 +40,7 @@ _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices 
 _NO_GAIN = 0.998  # of the cycles of the best: what takes so much in any case is not cut into slices
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
+_ROUNDS, _STEP, _CLOSE = 2, 3, 64  # of a search in fewer bytes: parts of what copies take, and of all bytes
 _FINALISTS = 8  # besides the first program, by their cycles under the model of the search
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
@@ -113,10 +114,34 @@ def search_programs(
     return _settle(incumbent, tuple(estimated), rank)
 
 
-def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchResult:
+def prefer_bytes(result: SearchResult, slack: float, rank: Ranking, budget: SearchBudget) -> SearchResult:
     """The result with the program of the fewest bytes as the best, of those within `slack` times its cycles by each
-    model, which are above the reference's nowhere unless the best's are.
+    model, which are above the reference's nowhere unless the best's are. The form of that program is searched in fewer
+    bytes, too.
     """
+    preferred = _select_fewest_bytes(result, slack, rank)
+    plain = preferred.best.plain
+    fast = fast_pool(plain.extracted.problem.pools, rank.memory_map)
+    if slack <= 1 or fast is None or not preferred.best.moved:
+        return preferred
+    budget = replace(budget, sliced_forms=0, tunes_slices=False, last_work=0)
+    low, high = (_used_bytes(one, fast) for one in (ProgramCandidate(plain, rank(plain)), preferred.best))
+    for _ in range(_ROUNDS):
+        limit = high - (high - low) // _STEP
+        if is_ended() or high - limit <= high // _CLOSE:
+            break
+        more = _search_within(plain, fast, limit, result.reference, rank, budget)
+        result = replace(result, candidates=(*result.candidates, *more))
+        smaller = _select_fewest_bytes(result, slack, rank)
+        if smaller.best.rank[1] < preferred.best.rank[1]:
+            preferred, high = smaller, min(limit, _used_bytes(smaller.best, fast))
+        else:
+            low = limit
+    return preferred
+
+
+def _select_fewest_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchResult:
+    """The result with the best of `prefer_bytes` among its own candidates."""
     most = result.best.rank[0] * slack
     near = [one for one in result.candidates if one.rank[0] <= most and one.rank[1] < result.best.rank[1]]
     for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):
@@ -127,6 +152,26 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchRes
             continue
         return replace(result, best=candidate, others=(result.best, *result.others), cycles=cycles)
     return result
+
+
+def _search_within(
+    plain: Planned, fast: int, limit: int, reference: Sequence[int], rank: Ranking, budget: SearchBudget
+) -> tuple[ProgramCandidate, ...]:
+    """The candidates of a form where its fast pool has `limit` bytes; none where that does not fit."""
+    smaller = planned_again(plain, plain.extracted, fast, limit)
+    if smaller is None:
+        return ()
+    problem = smaller.extracted.problem
+    pools = tuple(replace(p, size_bytes=limit) if i == fast else p for i, p in enumerate(problem.pools))
+    sized = replace(smaller, extracted=replace(smaller.extracted, problem=replace(problem, pools=pools)))
+    return search_programs((sized,), rank, budget, reference).candidates
+
+
+def _used_bytes(candidate: ProgramCandidate, fast: int) -> int:
+    """The bytes that a program takes of a pool, with its copies."""
+    pool = candidate.plain.extracted.problem.pools[fast].name
+    others = sum(usage.used_bytes for usage in candidate.plain.plan.usage if usage.pool != pool)
+    return candidate.rank[1] - others
 
 
 def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:

@@ -47,6 +47,12 @@ def test_the_fewest_bytes_are_still_to_be_had() -> None:
     assert (fast.estimated_cycles or 0) < 0.85 * (small.estimated_cycles or 0)
 
 
+def test_the_form_taken_is_searched_in_fewer_bytes() -> None:
+    fast, usual = compiled("kws_ref_model", "normal", "cycles"), compiled("kws_ref_model", "normal", "auto")
+    assert usual.pool_bytes("sram") < 0.97 * fast.pool_bytes("sram")
+    assert (usual.estimated_cycles or 0) <= 1.01 * (fast.estimated_cycles or 0)
+
+
 def test_the_limit_of_a_pool_is_its_size() -> None:
     sizes = {"sram": 8192}
     made = plan_model(real_model("micro_speech_quantized"), CompileOptions(effort="quick", pools=sizes)).artifact
