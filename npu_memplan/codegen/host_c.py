@@ -24,6 +24,7 @@ from tvm import ir, s_tir, tirx
 
 from ..errors import InternalError, NpuMemplanError, describe_error
 from ..process.ending import raise_lack_of_memory
+from ..rewrite.primfunc import compact_symbols
 from . import CodegenError
 from .c_text import c_float, local_name
 
@@ -260,15 +261,20 @@ def _print_with_tvm(functions: Mapping[str, Any], constants: Mapping[str, Sequen
 
 
 def _named_for_c(function: Any) -> Any:
-    """The PrimFunc with variables that C can name: those of a model may be called anything."""
+    """The PrimFunc with variables that C can name: those of a model may be called anything.
+
+    A parameter is a pointer to its first element: its own symbols of offset and strides have the values of that.
+    """
+    values = {symbol: value for p in function.params for symbol, value in compact_symbols(p).items()}
 
     def name_variable(variable: Any) -> Any:
         name = local_name(variable.name)
         if _LIBRARY.fullmatch(name):
             name += "_"
-        return variable if name == variable.name else ir.Var(name, variable.ty)
+        ty = tvm_ffi.structural_map(variable.ty, (ir.Var, lambda v: values.get(v, v))) if values else variable.ty
+        return variable if name == variable.name and not values else ir.Var(name, ty)
 
-    table: dict[Any, Any] = {}
+    table: dict[Any, Any] = dict(values)
     entry = (ir.Var, lambda variable: table.setdefault(variable, name_variable(variable)))
     body = tvm_ffi.structural_map(function.body, entry)
     parameters = [table.setdefault(p, name_variable(p)) for p in function.params]

@@ -204,7 +204,7 @@ class Placer:
         free = set(undefined_vars(body, parameters))
         for parameter, place in zip(function.params, self.places, strict=False):
             if place is not None:
-                found = {v: e for v, e in _compact(parameter).items() if v in free}
+                found = {v: e for v, e in compact_symbols(parameter).items() if v in free}
                 numbers |= {v: _with_values(e, numbers) for v, e in found.items()}
         if numbers:
             body = _with_values(body, numbers)
@@ -303,7 +303,7 @@ def _with_values(tree: Any, values: Mapping[Any, Any]) -> Any:
     return tvm_ffi.structural_map(tree, (ir.Var, lambda v: values.get(v, v)))
 
 
-def _compact(buffer: Any) -> dict[Any, Any]:
+def compact_symbols(buffer: Any) -> dict[Any, Any]:
     """The buffer's own symbols of strides and offset -> what they are where it lies whole at an address of its own."""
     found = {buffer.elem_offset: 0} if isinstance(buffer.elem_offset, ir.Var) else {}
     stride: Any = tirx.IntImm("int64", 1)
