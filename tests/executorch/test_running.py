@@ -110,6 +110,15 @@ def test_a_loop_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         ExecutorchModel(program, program.methods[0]).run([])
 
 
+def test_a_delegate_of_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fvp_runner.executorch.model._MOST_BYTES", 999)
+    program = read_program(method(""))
+    with pytest.raises(
+        OutOfRegionError, match=r"takes [\d,]+ bytes of scratch and [\d,]+ of fast scratch; at most 999"
+    ):
+        ExecutorchModel(program, program.methods[0]).run([ramp()])
+
+
 def test_kernels_that_are_not_run_here_are_named(tmp_path: Path) -> None:
     file = tmp_path / "m.pte"
     file.write_bytes(method("aten::sort.values"))
