@@ -237,7 +237,7 @@ class CompileOptions:
     objective: str = option(
         "auto", "--objective", GOAL, "cycles: the fewest in the memory that is given, or in Vela's arena; auto: the "
         "same, then the fewest bytes within 1 % of them where no memory is given; bytes: the least memory, also in "
-        "stripes, or on the CPU alone; with --effort quick of one NPU compiler, with nothing compared.",
+        "stripes, or on the CPU alone; quick efforts take that of one NPU compiler, and compare nothing.",
         choices=("auto", "cycles", "bytes"),
     )  # fmt: skip
     effort: str = option(

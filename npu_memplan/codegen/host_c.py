@@ -265,7 +265,8 @@ def _named_for_c(function: Any) -> Any:
 
     A parameter is a pointer to its first element: its own symbols of offset and strides have the values of that.
     """
-    values = {symbol: value for p in function.params for symbol, value in compact_symbols(p).items()}
+    pointers = [p for p in function.params if isinstance(p.ty, tirx.BufferType)]
+    values = {symbol: value for p in pointers for symbol, value in compact_symbols(p).items()}
 
     def name_variable(variable: Any) -> Any:
         name = local_name(variable.name)

@@ -22,6 +22,7 @@ from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..planners import PlanningError
+from ..process.incidents import Attempts
 from ..request import Loaded
 from ..stages import Planned
 from .candidate import ProgramCandidate, cycles_by_model
@@ -152,13 +153,14 @@ def _select_in_smaller_pools(
 def _select_or_none(
     options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float
 ) -> Planned | None:
-    """The fastest program in these pools; None where nothing fits."""
+    """The fastest program in these pools; None where nothing fits, or a fault ends the search, which is reported."""
     if min(options.pools.values()) <= 0:
         return None
-    try:
+    attempts = Attempts()
+    with attempts.attempt_by("in a smaller pool"):
         return select_fastest(options, memory_map, models, enough=enough)
-    except PlanningError:
-        return None
+    attempts.settle_errors(True, (RefusalError,))
+    return None
 
 
 def _default_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:

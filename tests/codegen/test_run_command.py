@@ -144,7 +144,7 @@ def test_no_checks_and_timeout(run, digits, example):
         (["--reference", "nowhere.tflite"], "cannot read the reference nowhere.tflite: No such file or directory"),
         (["--tolerance", "1"], "--tolerance is how far outputs may be from a reference; give --reference MODEL too"),
         (["--on", "moon"], "'moon' is not one of"),
-        (["--timeout", "0"], "0.0 is not in the range x>0"),
+        (["--timeout", "0"], "0.0 is not in the range 0<x<="),
         (
             ["--interrupt"],
             "--interrupt is for firmware, and the local runner has none; choose --on qemu, unicorn or fvp",
