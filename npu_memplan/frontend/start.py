@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,7 @@ from ..ethosu.time.systems import System, load_system
 from ..ethosu.time.vela_ini import NAME, board_ini
 from ..files.paths import read_bytes
 from ..options import NO_NPU, CompileOptions
-from ..process.lazy_imports import LazyLoader
+from ..process.lazy_imports import LazyFinder, LazyLoader
 from ..target_data import load_board
 from ..vela.worker import VelaOptions, start_compile
 
@@ -53,10 +53,10 @@ def _import_less_of_tvm() -> None:
     """Leave out two thirds of the time of TVM's import, for parts that an NPU's program does not need."""
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")  # TVM's own switch for its GPU back ends
     if "tvm" not in sys.modules:
-        sys.meta_path.insert(0, _LeaveOut())
+        sys.meta_path.insert(0, _LeaveOut(_LAZY))
 
 
-class _LeaveOut(MetaPathFinder):
+class _LeaveOut(LazyFinder):
     """Shortens TVM's first import, and is gone when that ends.
 
     The import of `tvm.runtime.disco`, its runtime for several machines, fails: TVM goes on without it, and need not
@@ -68,11 +68,11 @@ class _LeaveOut(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname == "tvm.runtime.disco":
             raise ImportError(f"{fullname} is not imported with TVM", name=fullname)
-        if fullname != "tvm" and fullname not in _LAZY:
-            return None
+        if fullname != "tvm":
+            return super().find_spec(fullname, path, target)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _WholeLoader(spec.loader, self) if fullname == "tvm" else LazyLoader(spec.loader)
+            spec.loader = _WholeLoader(spec.loader, self)
         return spec
 
 

@@ -51,7 +51,7 @@ class LazyLoader(Loader):
         module.__class__ = self._kind
 
 
-class _Finder(MetaPathFinder):
+class LazyFinder(MetaPathFinder):
     """Finds the modules of some names, which are executed when they are used."""
 
     def __init__(self, names: Collection[str]) -> None:
@@ -68,7 +68,7 @@ class _Finder(MetaPathFinder):
 
 def import_lazily(names: Collection[str]) -> None:
     """Execute the modules of these names when the first of their names is asked for, in this process."""
-    sys.meta_path.insert(0, _Finder(names))
+    sys.meta_path.insert(0, LazyFinder(names))
 
 
 class _Schema(ModuleType):
