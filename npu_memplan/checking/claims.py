@@ -249,13 +249,12 @@ def check_results(
         return NOT_REQUESTED
     work = work_of(artifact)
     inputs = inputs_of(work, mode, limit)
-    reason = _reason_not_run(artifact)
-    if inputs and reason:
-        return CheckResult(reason=reason)
+    too_much = "" if inputs else work.too_much(_FEWEST, limit)
+    if reason := _reason_not_run(artifact):
+        return CheckResult(reason=too_much or reason)
     report_phase("checking results")
     if not inputs:
-        result = CheckResult(reason=work.too_much(_FEWEST, limit))
-        return result if reason else _check_sample(artifact, model, limit, result)
+        return _check_sample(artifact, model, limit, CheckResult(reason=too_much))
     from fvp_runner import RunRequest
 
     from .judge import run_in_worker

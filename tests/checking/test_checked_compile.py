@@ -156,10 +156,7 @@ def test_where_nothing_is_right_nothing_is_written(
 @pytest.mark.usefixtures("lenient")
 def test_at_last_all_operators_go_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The NPU has more kinds than programs are tried."""
-    encode = weight_codec.encode_scales
-    monkeypatch.setattr(
-        weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
-    )
+    _spoil_scales(monkeypatch)
     monkeypatch.setattr(claims, "_TRIED", 1)
     model = tmp_path / "conv.tflite"
     model.write_bytes(split_then("CONV_2D", batch=1))
@@ -187,13 +184,17 @@ def test_programs_that_are_all_wrong_are_named() -> None:
         claims.right_program(made(replace(own, npu_compiler="vela")), own, made)
 
 
-@pytest.mark.usefixtures("lenient")
-def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every shift in its scale tables is one too small."""
+def _spoil_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every shift in the scale tables of native lowering is one too small."""
     encode = weight_codec.encode_scales
     monkeypatch.setattr(
         weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
     )
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spoil_scales(monkeypatch)
     model = tmp_path / "conv.tflite"
     model.write_bytes(split_then("CONV_2D", batch=1))
     made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
@@ -346,10 +347,7 @@ def test_a_sample_has_the_largest_operators_of_each_kind_that_fit(tmp_path: Path
 
 @pytest.mark.usefixtures("lenient")
 def test_a_sabotaged_lowering_is_found_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode = weight_codec.encode_scales
-    monkeypatch.setattr(
-        weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
-    )
+    _spoil_scales(monkeypatch)
     model = tmp_path / "convs.tflite"
     model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
     whole = nm.compile(model, tmp_path / "whole", npu_compiler="tvm", check=False)
@@ -447,10 +445,7 @@ def _limited(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, furth
     """A right program is within its limits, one whose sums are twice as large is further away than `further`."""
     made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
     assert made.check.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED)
-    encode = weight_codec.encode_scales
-    monkeypatch.setattr(
-        weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
-    )
+    _spoil_scales(monkeypatch)
     wrong = nm.compile(model, tmp_path / "wrong", check=False, npu_compiler="tvm")
     result = checking.check_results(tmp_path / "wrong", wrong, model)
     assert result.verdict is CheckVerdict.DIFFERS
