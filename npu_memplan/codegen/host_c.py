@@ -24,7 +24,7 @@ from tvm import ir, s_tir, tirx
 
 from ..errors import InternalError, NpuMemplanError, describe_error
 from ..process.ending import raise_lack_of_memory
-from ..rewrite.primfunc import compact_symbols
+from ..rewrite.primfunc import compact_symbols, with_values
 from . import CodegenError
 from .c_text import c_float, local_name
 
@@ -272,7 +272,7 @@ def _named_for_c(function: Any) -> Any:
         name = local_name(variable.name)
         if _LIBRARY.fullmatch(name):
             name += "_"
-        ty = tvm_ffi.structural_map(variable.ty, (ir.Var, lambda v: values.get(v, v))) if values else variable.ty
+        ty = with_values(variable.ty, values) if values else variable.ty
         return variable if name == variable.name and not values else ir.Var(name, ty)
 
     table: dict[Any, Any] = dict(values)

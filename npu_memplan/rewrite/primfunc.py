@@ -182,7 +182,7 @@ class Placer:
                 positions.append(i)
         body = self.rebase_body()
         if self.replaced:
-            body = _with_values(body, self.replaced)
+            body = with_values(body, self.replaced)
         declarations = [*self.named, *declarations]
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
         if self.pointers:
@@ -205,9 +205,9 @@ class Placer:
         for parameter, place in zip(function.params, self.places, strict=False):
             if place is not None:
                 found = {v: e for v, e in compact_symbols(parameter).items() if v in free}
-                numbers |= {v: _with_values(e, numbers) for v, e in found.items()}
+                numbers |= {v: with_values(e, numbers) for v, e in found.items()}
         if numbers:
-            body = _with_values(body, numbers)
+            body = with_values(body, numbers)
         result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
         result = result.without_attr("global_symbol")
         if not self.marked:
@@ -298,7 +298,7 @@ def _definitions(function: Any) -> list[Any]:
     return list(found)
 
 
-def _with_values(tree: Any, values: Mapping[Any, Any]) -> Any:
+def with_values(tree: Any, values: Mapping[Any, Any]) -> Any:
     """A statement or an expression with the variables that have values replaced by them."""
     return tvm_ffi.structural_map(tree, (ir.Var, lambda v: values.get(v, v)))
 

@@ -184,13 +184,13 @@ def test_a_parameter_with_symbols_of_its_own_is_a_pointer_to_its_first_element()
     """TVM's SCATTER_ND takes a constant so."""
 
     @T.prim_func(s_tir=True)
-    def moved(a: T.handle, pool: T.Buffer((64,), "uint8")):
+    def copy_table(a: T.handle, pool: T.Buffer((64,), "uint8")):
         row, begin = T.int32(), T.int32()
         table = T.match_buffer(a, (2, 3), "uint8", strides=[row, 1], elem_offset=begin)
         for i, j in T.grid(2, 3):
             pool[i * 3 + j] = table[i, j]
 
-    text = print_functions({"f": moved}, {"f": [np.arange(6, dtype=np.uint8).reshape(2, 3), None]})
+    text = print_functions({"f": copy_table}, {"f": [np.arange(6, dtype=np.uint8).reshape(2, 3), None]})
     assert "int32_t cse_v1 = ((i * 3) + j);" in text
     assert "pool[cse_v1] = table[cse_v1];" in text
 
