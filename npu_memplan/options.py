@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,22 @@ USUAL = "ethos-u55-256"
 def usual_accelerator(board: str) -> str:
     """The NPU that is compiled for when none is named: the board's largest, or the usual one without a board."""
     return load_board(board).accelerator if board else USUAL
+
+
+class Objective(Enum):
+    """The objective of a compile, as `CompileOptions.resolved_objective` decides it from all options."""
+
+    CYCLES_IN_VELAS_BYTES = "the fewest cycles within Vela's bytes"  # neither a memory nor a way is named
+    CYCLES_IN_POOLS = "the fewest cycles within pools that have sizes"
+    CYCLES = "the fewest cycles"  # of one program, in whatever memory it takes
+    BYTES_IN_TIME = "the fewest bytes in which an inference is fast enough"
+    BYTES = "the fewest bytes"
+    BYTES_OF_ONE = "the fewest bytes of one program"
+
+    @property
+    def for_cycles(self) -> bool:
+        """Whether a program's cycles are what counts first, or a limit."""
+        return self not in (Objective.BYTES, Objective.BYTES_OF_ONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,15 +301,22 @@ class CompileOptions:
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
 
     @property
-    def for_cycles(self) -> bool:
-        """Whether the fewest cycles that fit are wanted."""
-        return self.objective == "cycles" or (self.objective == "auto" and (self._has_goal or self.by_default))
+    def resolved_objective(self) -> Objective:
+        """The objective that follows from the options together."""
+        if self.objective == "bytes":
+            return Objective.BYTES
+        if self.max_ms is not None:
+            return Objective.BYTES_IN_TIME
+        if self.has_size:
+            return Objective.CYCLES_IN_POOLS
+        if not (self.is_cut or self.prefetch or self.accelerator == NO_NPU):
+            return Objective.CYCLES_IN_VELAS_BYTES
+        return Objective.CYCLES if self.objective == "cycles" else Objective.BYTES_OF_ONE
 
     @property
-    def by_default(self) -> bool:
-        """Whether the memory is not said, so that Vela's is the limit."""
-        given = self._has_goal or self.is_cut or self.prefetch or self.accelerator == NO_NPU
-        return self.objective != "bytes" and not given
+    def for_cycles(self) -> bool:
+        """Whether cycles are what counts first, or a limit."""
+        return self.resolved_objective.for_cycles
 
     @property
     def is_cut(self) -> bool:
@@ -315,17 +339,14 @@ class CompileOptions:
         return load_board(self.board).clock.cpu_hz if self.board else 0.0
 
     @property
-    def _has_goal(self) -> bool:
-        return self.has_size or self.max_ms is not None
-
-    @property
     def has_rivals(self) -> bool:
         """Whether all backends make the program, and the best is taken: but for `prefetch`, `stripes` and the like."""
-        requested = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
-        requested = requested and not self.stream_input
-        if self.objective == "bytes":
-            return requested and not self.stripes and self.effort != "quick"
-        return requested and self.for_cycles and (self._has_goal or self.by_default)
+        objective = self.resolved_objective
+        if objective is Objective.BYTES and (self.stripes or self.effort == "quick"):
+            return False
+        may_choose = self.npu_compiler == AUTO and self.accelerator != NO_NPU
+        one = self.prefetch or self.stream_input or objective in (Objective.CYCLES, Objective.BYTES_OF_ONE)
+        return may_choose and not one
 
     def resolve_defaults(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""

@@ -20,7 +20,7 @@ from operator import gt
 from .. import planners, verify
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
-from ..options import CompileOptions
+from ..options import CompileOptions, Objective
 from ..planners import PlanningError
 from ..process.incidents import Attempts
 from ..request import Loaded
@@ -166,7 +166,7 @@ def _select_or_none(
 def _default_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
     """The program of the same options without sizes; None where that does not fit."""
     usual = _without_sizes(options)
-    if not (options.pools and options.has_rivals and usual.by_default):
+    if not (options.pools and options.has_rivals and usual.resolved_objective is Objective.CYCLES_IN_VELAS_BYTES):
         return None
     found = models.keep("the default program", lambda: tune_within_vela(usual, memory_map, models))
     if found is None or any(u.used_bytes > options.pools.get(u.pool, u.used_bytes) for u in found.plan.usage):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import verify
-from ..options import CompileOptions, OptionError
+from ..options import CompileOptions, Objective, OptionError
 from ..planners import PlanningError, prefetch
 from ..process.incidents import report_phase
 from ..request import Loaded
@@ -33,10 +33,11 @@ def tune(
     as was requested.
     """
     options = options.resolve_defaults()
+    objective = options.resolved_objective
     memory_map = _memories(options)
     if memory_map is not None and constants_near:
         memory_map = memory_map.with_constants_near()
-    if options.max_ms is not None:
+    if objective is Objective.BYTES_IN_TIME:
         if memory_map is None:
             known = " or ".join(prefetch.SEARCHING)
             raise OptionError(
@@ -49,11 +50,11 @@ def tune(
     from .ranking import ModelCache, endless_pools
 
     models = ModelCache(load, endless_pools(options), extract)
-    if memory_map is not None and options.by_default:
+    if memory_map is not None and objective is Objective.CYCLES_IN_VELAS_BYTES:
         from .limits import tune_within_vela
 
         return tune_within_vela(options, memory_map, models)
-    if options.has_rivals and options.objective == "bytes":
+    if options.has_rivals and objective is Objective.BYTES:
         from .smallest import smallest
 
         return smallest(options, models)

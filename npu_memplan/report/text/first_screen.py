@@ -13,7 +13,7 @@ from pathlib import Path
 from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckVerdict
-from ...options import NO_NPU, CompileOptions
+from ...options import NO_NPU, CompileOptions, Objective
 from ...request import SELECTED
 from ...sizes import difference_text, percent_text
 from ..facts.npu_work import multiplier_use, operations_text
@@ -96,14 +96,15 @@ def _beside_vela(artifact: Artifact) -> Iterator[str]:
 
 def objective_text(target: CompileOptions) -> str:
     """The objective that the options ask for."""
-    if target.max_ms is not None:
-        return f"the fewest bytes in which an inference takes at most {target.max_ms:g} ms (--max-ms)"
-    if not target.for_cycles:
-        return "the fewest bytes"
-    if target.by_default:
-        within = "the fewest cycles within Vela's bytes"
-        return within if target.objective == "cycles" else f"{within}, then the fewest bytes within 1 % of them"
-    return "the fewest cycles within the memory of the board" if target.board else "the fewest cycles within --pool"
+    objective, place = target.resolved_objective, "the memory of the board" if target.board else "--pool"
+    match objective:
+        case Objective.BYTES_IN_TIME:
+            return f"the fewest bytes in which an inference takes at most {target.max_ms:g} ms (--max-ms)"
+        case Objective.CYCLES_IN_POOLS:
+            return f"the fewest cycles within {place}"
+        case Objective.CYCLES_IN_VELAS_BYTES if target.objective == "auto":
+            return f"{objective.value}, then the fewest bytes within 1 % of them"
+    return str(objective.value)
 
 
 def _wrap_text(text: str) -> list[str]:
