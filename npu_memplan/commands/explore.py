@@ -18,7 +18,7 @@ import click
 from .. import command_line
 from ..cache import program_cache
 from ..command_line import GroupedCommand, Verbosity, option_group, show_progress, verbosity
-from ..files.folders import check_place, staged_directory
+from ..files.folders import staged_directory
 from ..options import CompileOptions, options_from
 from ..process.incidents import gather_incidents
 from ..request import request
@@ -54,19 +54,18 @@ def command(
     """Explore MODEL."""
     from ..report.page.tables import front_page
 
-    check_place(output, force)
     target = {"board": board, "accelerator": accelerator, "system_config": system_config, "memory_mode": memory_mode}
     options = options_from(target)
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
     cache = program_cache()
-    with show_progress(f"exploring {model.name}", verbosity) as shown, gather_incidents() as incidents:
-        front = _explore_front(model, options, limits, shown.show_part, cache)
-    document = front.to_dict()
-    sink = io.StringIO()
-    rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
-    rows.writeheader()
-    rows.writerows([*document["points"], *document["vela"], *([document["default"]] if front.default else [])])
-    with staged_directory(output, force) as folder:
+    with staged_directory(output, force) as folder:  # where it cannot be written, nothing is compiled
+        with show_progress(f"exploring {model.name}", verbosity) as shown, gather_incidents() as incidents:
+            front = _explore_front(model, options, limits, shown.show_part, cache)
+        document = front.to_dict()
+        sink = io.StringIO()
+        rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
+        rows.writeheader()
+        rows.writerows([*document["points"], *document["vela"], *([document["default"]] if front.default else [])])
         (folder / "front.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         (folder / "front.csv").write_text(sink.getvalue(), encoding="utf-8")
         (folder / "front.html").write_text(front_page(front), encoding="utf-8")

@@ -24,7 +24,7 @@ from ..command_line import (
     verbosity,
 )
 from ..files.arrays import InputError
-from ..files.folders import check_place, staged_directory
+from ..files.folders import staged_directory
 from ..names import split_names
 
 
@@ -42,7 +42,7 @@ def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_
     from ..api import compile
     from ..artifact import Artifact
     from ..evidence.gather import listed_networks
-    from ..files.folders import PROJECT, staged_directory
+    from ..files.folders import PROJECT
     from ..files.paths import copy_folder
 
     found = runnable_board(board)
@@ -117,11 +117,10 @@ def evidence_command(
     from ..evidence.gather import gather_record
     from ..evidence.record import record_page, verdict_of
 
-    check_place(output, force)
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)
-    with show_progress("evidence", verbosity) as shown:
-        record = gather_record(runner, accelerator, options, only, shown.show_part)
-    with staged_directory(output, force) as folder:
+    with staged_directory(output, force) as folder:  # where it cannot be written, nothing runs
+        with show_progress("evidence", verbosity) as shown:
+            record = gather_record(runner, accelerator, options, only, shown.show_part)
         (folder / "evidence.json").write_bytes(record.to_json())
         (folder / "evidence.html").write_text(record_page(record), encoding="utf-8")
     if as_json:

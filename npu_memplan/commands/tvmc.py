@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from ..files.paths import check_file_place
 from ..tvmc import TvmcError
 
 _REPLACED = {
@@ -45,6 +46,7 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     from ..checking.other_outputs import compile_library_checked
     from ..report.text.compile_result import result_texts
 
+    check_file_place(options.output)
     library, artifact = compile_library_checked(options, start(None))
     library.write_tar(options.output)
     for note in artifact.notes:

@@ -56,6 +56,19 @@ def write_whole(path: Path, content: bytes) -> Path:
     return path
 
 
+def check_file_place(path: Path) -> None:
+    """`OutputError` where `write_whole` could not write `path` now; for those who work long before they write."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        folder = follow_links(path).parent
+        os.stat(folder / ".")  # where a part of it is missing or is a file
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error) from None
+
+
 class _Stream(io.RawIOBase):
     """What takes bytes and is no regular file; one that takes none for `_READER_S` is an `OSError`."""
 

@@ -33,7 +33,7 @@ from ..ethosu.schedule.constants import GRAIN
 from ..ethosu.stream.encode import build_payload, payload_of
 from ..ethosu.time import MemoryMap, cycles_by_model
 from ..extract.program import Invoke, View
-from ..files.paths import OutputError, write_whole
+from ..files.paths import OutputError, check_file_place, write_whole
 from ..frontend.load import FormatError, decoded_streams, stream_bounds
 from ..models.flatbuffer import FlatTable, fields_of, target_at
 from ..models.float_ends import read_source
@@ -422,7 +422,8 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
 
 
 def _check_free(path: Path, force: bool) -> None:
-    """`OutputError` when there is such a file already, unless `force`."""
+    """`OutputError` when there is such a file already, unless `force`, or when none can be there."""
+    check_file_place(path)
     if path.exists() and not force:
         raise OutputError(f"{path} exists already; give --force to replace it, or another --output")
 

@@ -197,6 +197,31 @@ def test_no_command_waits_to_write(
         assert_refused(command, make, folder, sound)
 
 
+@pytest.mark.parametrize(
+    ("command", "work"),
+    [
+        ("evidence --on local --only hello_world_int8 -o file/record", "npu_memplan.evidence.gather.gather_record"),
+        ("explore {model} -o file/front", "npu_memplan.commands.explore._explore_front"),
+        ("compile {model} --emit vela-tflite -o none/out.tflite", "npu_memplan.checking.other_outputs.emit_checked"),
+        ("compile {model} --emit vela-tflite -o file/out.tflite", "npu_memplan.checking.other_outputs.emit_checked"),
+        ("tvmc compile {model} -o none/out.tar", "npu_memplan.checking.other_outputs.compile_library_checked"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    command: str, work: str, sound: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the work began")
+
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(work, refuse)
+    done = CliRunner().invoke(cli, [word.format(**sound) for word in command.split()])
+    assert isinstance(done.exception, OutputError), done.exception
+    assert str(done.exception).startswith("cannot write ")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_pipe_that_nothing_reads_on_is_not_waited_for(tmp_path: Path) -> None:
     """Its reader has opened it and takes no more than fits into it."""
     os.mkfifo(tmp_path / "pipe")
