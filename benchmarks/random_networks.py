@@ -1,7 +1,7 @@
 """Compiles random networks in several ways, runs them, and compares them with their reference.
 
 Usage: python -m benchmarks.random_networks [--first N] [--count M] [--how default,vela,tvm,none,stripes,pool,u85,...]
-       [--files NETWORK.tflite ...] [--output RESULTS.jsonl] [--keep FOLDER] [--reduce]
+       [--ways N] [--files NETWORK.tflite ...] [--output RESULTS.jsonl] [--keep FOLDER] [--reduce]
 
 Invariant: exit code 0 means that every network was exact, announced as inexact, or refused by name. Networks are tried
 in forks of a process that has imported everything, so that a crash is a result; the same seed is the same network, the
@@ -10,7 +10,8 @@ many branches. A line of RESULTS.jsonl is one way of one network; what it has is
 
 To be cheap (0.3 s of CPU for a run, 2 s as users compile), networks are searched with --effort quick and without the
 process of `compile`'s check, but for one in 32; the C of every second network has the sanitizers; Vela compiles a
-network once for all ways with the same options.
+network once for all ways with the same options. With --ways N, each network has N of the ways of --how, drawn by its
+seed, so that many networks are drawn for the same time; several --first, by commas, take turns.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fvp_runner.base import RunOptions
 from npu_memplan.frontend.tflite import lifted
@@ -147,18 +150,30 @@ def summary(records: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def work_through(seeds: Sequence[int], hows: Sequence[str], output: Path, keep: Path | None = None) -> None:
+def drawn_ways(seed: int, hows: Sequence[str], number: int) -> list[str]:
+    """So many of the ways `hows`, drawn by the seed, in their order; 0: all."""
+    chosen = np.random.default_rng([seed, 9]).permutation(len(hows))[: number or len(hows)]
+    return [hows[i] for i in sorted(chosen)]
+
+
+def work_through(
+    seeds: Sequence[int], hows: Sequence[str], output: Path, keep: Path | None = None, number: int = 0
+) -> None:
     """Append a line for each way of each network to `output`; those that are there are not tried again."""
     known = {(record["seed"], record["how"]) for record in _records(output)}
-    waiting = [seed for seed in seeds if any((seed, how) not in known for how in hows)]
+
+    def ways_left(seed: int) -> list[str]:
+        return [how for how in drawn_ways(seed, hows, number) if (seed, how) not in known]
+
+    waiting = [seed for seed in seeds if ways_left(seed)]
     while waiting:
         batch = waiting[:FORK]
 
         def work(report: Callable[[Record], None], batch: Sequence[int] = tuple(batch)) -> None:
             for seed in batch:
                 found: list[Record] = []
-                left = [how for how in hows if (seed, how) not in known]
-                try_network(seed, draw(seed).finish(), left, lambda r, f=found: f.append(r) if "how" in r else None)
+                keep_record = lambda r, f=found: f.append(r) if "how" in r else None  # noqa: E731
+                try_network(seed, draw(seed).finish(), ways_left(seed), keep_record)
                 _write(output, seed, found, keep)
                 report({"seed": seed})
 
@@ -167,8 +182,7 @@ def work_through(seeds: Sequence[int], hows: Sequence[str], output: Path, keep: 
         waiting = waiting[done:]
         if done < len(batch):  # something ended the process: its network by itself
             seed = waiting.pop(0)
-            left = [how for how in hows if (seed, how) not in known]
-            _write(output, seed, try_seed(seed, draw(seed).finish(), left), keep)
+            _write(output, seed, try_seed(seed, draw(seed).finish(), ways_left(seed)), keep)
 
 
 def _write(output: Path, seed: int | str, records: Sequence[Record], keep: Path | None = None) -> None:
@@ -211,18 +225,20 @@ def _share_vela() -> None:
 def main() -> int:
     """TimedRun a campaign; 1 when there was a fault."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.random_networks", description=__doc__)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--first", default="0", help="the first seed, or several by commas, which take turns")
+    parser.add_argument("--count", type=int, default=100, help="networks from each first seed on")
     parser.add_argument("--seeds", default="", help="these, by commas, in place of --first and --count")
     parser.add_argument("--files", type=Path, nargs="*", help="these .tflite files in place of random networks")
     parser.add_argument("--how", default=",".join(WAYS))
+    parser.add_argument("--ways", type=int, default=0, help="so many of --how for each network; default: all")
     parser.add_argument("--output", type=Path, default=Path("random_networks.jsonl"))
     parser.add_argument("--keep", type=Path, help="where files with faults go")
     parser.add_argument("--reduce", action="store_true", help="make each network as small as shows the same fault")
     requested = parser.parse_args()
-    seeds = [int(s) for s in requested.seeds.split(",") if s] or list(
-        range(requested.first, requested.first + requested.count)
-    )
+    firsts = [int(s) for s in requested.first.split(",")]
+    seeds = [int(s) for s in requested.seeds.split(",") if s] or [
+        first + number for number in range(requested.count) for first in firsts
+    ]
     hows = requested.how.split(",")
     if requested.reduce:
         for seed in seeds:
@@ -237,7 +253,7 @@ def main() -> int:
         for path in requested.files:
             _write(requested.output, str(path), try_seed(1, path.read_bytes(), hows))
     else:
-        work_through(seeds, hows, requested.output, requested.keep)
+        work_through(seeds, hows, requested.output, requested.keep, requested.ways)
     records = _records(requested.output)
     print(summary(records))
     return 1 if any(r["verdict"] == Verdict.FAULT.value for r in records) else 0
