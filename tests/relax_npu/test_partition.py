@@ -17,7 +17,7 @@ import npu_memplan as nm
 from npu_memplan.ethosu.arch import AcceleratorError
 from npu_memplan.ethosu.layers import COMPOSITES
 from npu_memplan.ethosu.layers.matrix import Conv
-from npu_memplan.ethosu.layers.movement import Pad
+from npu_memplan.ethosu.layers.movement import Concat, Pad
 from npu_memplan.ethosu.layers.softmax import Softmax
 from npu_memplan.ethosu.reading.patterns import host_call
 from npu_memplan.ethosu.reading.reader import bindings_of
@@ -38,9 +38,26 @@ def model(name: str) -> bytes:
 
 
 def test_every_kind_is_registered_with_tvm() -> None:
-    assert nm.relax.partition_for_ethosu
+    nm.relax.partition_for_ethosu(import_relax(concatenation_of(2)))
     kinds = {str(p.name).split(".")[1] for p in get_patterns_with_prefix("ethos-u")}
     assert kinds == {kind for kind, c in COMPOSITES.items() if c.patterns is not host_call}
+
+
+def concatenation_of(count: int) -> bytes:
+    builder = ModelBuilder()
+    inputs = [builder.tensor((1, 2, 2, 3), "int8", 0.05, -3) for _ in range(count)]
+    made = builder.tensor((1, 2, 2, 3 * count), "int8", 0.05, -3)
+    options = {"Axis": 3, "FusedActivationFunction": 0}
+    builder.operator("CONCATENATION", inputs, [made], "ConcatenationOptions", 2, **options)
+    return builder.made(inputs, [made]).finish()
+
+
+def test_any_number_of_inputs_is_concatenated_on_the_npu() -> None:
+    module = nm.relax.partition_for_ethosu(import_relax(concatenation_of(40)))
+    assert nm.relax.host_operators(module) == ()
+    (layer,) = only_graph(module).layers
+    assert isinstance(layer, Concat)
+    assert len(layer.inputs) == 40
 
 
 def test_the_example_is_one_function_and_nothing_stays() -> None:

@@ -269,9 +269,6 @@ def _parse_pad(reader: Reader, root: Any) -> Match:
 PAD_RECORD = Record((Pad,), (Composite("pad", partial(alone, "nn.pad"), _parse_pad),))
 
 
-_MOST = 16  # inputs
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Concat(Layer):
     """Inputs side by side along `axis` (negative: from the last)."""
@@ -307,10 +304,10 @@ class Concat(Layer):
                 context.rescale(name, target, self.output)
 
 
-def _patterns_concat() -> Iterator[p.Pattern]:
-    for count in range(2, _MOST + 1):
-        yield p.op("concat", p.fields(*(p.anything() for _ in range(count))))
-        yield from p.result_patterns(p.op("concat", p.fields(*(p.dequantize(p.anything()) for _ in range(count)))))
+def _patterns_concat(count: int) -> Iterator[p.Pattern]:
+    """Patterns of a concatenation of `count` inputs."""
+    yield p.op("concat", p.fields(*(p.anything() for _ in range(count))))
+    yield from p.result_patterns(p.op("concat", p.fields(*(p.dequantize(p.anything()) for _ in range(count)))))
 
 
 def _parse_concat(reader: Reader, root: Any) -> Match:
@@ -334,7 +331,7 @@ def _tuple_fields(reader: Reader, call: Any) -> list[Any]:
     return found
 
 
-CONCAT_RECORD = Record((Concat,), (Composite("concat", _patterns_concat, _parse_concat),))
+CONCAT_RECORD = Record((Concat,), (Composite("concat", _patterns_concat, _parse_concat, joins="concat"),))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

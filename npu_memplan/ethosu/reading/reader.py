@@ -335,8 +335,9 @@ class Composite:
     """One way in which Relax programs write a layer."""
 
     kind: str  # in the names of composites, in --host-ops of kinds, and in reports
-    patterns: Callable[[], Iterator[Any]]  # calls that belong together, lowest priority first (`reading.patterns`)
+    patterns: Callable[..., Iterator[Any]]  # calls that belong together, lowest priority first (`reading.patterns`)
     parse: Callable[[Reader, Any], Match]  # what such calls say; `RejectedError` with the reason where the NPU cannot
+    joins: str = ""  # the Relax operator whose tuple has a number of fields, for each of which there are `patterns`
 
 
 @dataclass(frozen=True, slots=True)

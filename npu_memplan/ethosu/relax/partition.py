@@ -354,18 +354,37 @@ def _check(kind: str) -> Callable[[Any], bool]:
     return check
 
 
-_registered: set[str] = set()  # with TVM
+_registered: set[tuple[str, int]] = set()  # with TVM: the kind, and the number of values that are joined
 
 
-def _register() -> None:
-    """Tell TVM of the composites that it does not know yet: layers may be added at any time."""
-    for composite in [c for c in COMPOSITES.values() if c.kind not in _registered]:
-        _registered.add(composite.kind)
-        patterns = [(f"{PREFIX}.{composite.kind}.{n}", pattern) for n, pattern in enumerate(composite.patterns())]
-        register_patterns([(name, pattern, {}, _check(composite.kind)) for name, pattern in patterns])
+def _register(mod: Any) -> None:
+    """Tell TVM of the composites that it does not know yet: layers may be added at any time, and `mod` may join other
+    numbers of values than modules before.
+    """
+    known: dict[str, Collection[int]] = {"": (0,)}
+    for composite in COMPOSITES.values():
+        if composite.joins not in known:
+            known[composite.joins] = _numbers_joined(mod, composite.joins)
+        for number in known[composite.joins]:
+            if (composite.kind, number) not in _registered:
+                _registered.add((composite.kind, number))
+                patterns = composite.patterns(number) if composite.joins else composite.patterns()
+                named = [(f"{PREFIX}.{composite.kind}.{number}.{n}", pattern) for n, pattern in enumerate(patterns)]
+                register_patterns([(name, pattern, {}, _check(composite.kind)) for name, pattern in named])
 
 
-_register()
+def _numbers_joined(mod: Any, operator: str) -> list[int]:
+    """The numbers of fields in the tuples that calls of `operator` take, ascending."""
+    found: set[int] = set()
+
+    def visit(node: Any) -> None:
+        if name_of(node) == operator:
+            found.add(len(node.args[0].ty.fields))
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return sorted(found)
 
 
 def kind_of(composite: str) -> str:
@@ -384,9 +403,9 @@ def partition_for_ethosu(
     `host_operators(mod)` reads main's attribute. Raises `AcceleratorError` for an unknown accelerator.
     """
     target = find_accelerator(accelerator)
-    _register()
     arithmetic = arithmetic_of(mod["main"])
     mod = join_enlargements(normalise(mod), keep or {})
+    _register(mod)
     rejections: Rejections = {}
     keep = keep or {}
     token = _under_way.set((keep, rejections, target))
