@@ -22,7 +22,7 @@ from ..artifact.model import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp, 
 from ..cache import ProgramCache
 from ..clock import limit_searches, pause_clock
 from ..compiler import plan_model
-from ..errors import InternalError, NpuMemplanError, RefusalError
+from ..errors import InternalError, NpuMemplanError
 from ..files.folders import scratch_folder, staged_directory
 from ..models.float_ends import read_source
 from ..models.folding import fold_constants
@@ -46,7 +46,7 @@ from .judge import (
     with_result,
     work_of,
 )
-from .sampling import draw_sample
+from .sampling import check_sample, draw_sample, works_of
 
 _TRIED = 6  # other programs at most
 T = TypeVar("T")
@@ -267,23 +267,11 @@ def check_results(
 
 
 def _check_sample(artifact: Artifact, model: Path, limit: int, unchecked: CheckResult) -> CheckResult:
-    """The result of a program that is too much work: `unchecked`, with what a check of some operators came to, or the
-    difference of one.
-    """
     if is_onnx(model) or is_torch(model) or is_tosa(data := read_source(model, artifact.target.io)):
         return unchecked
-    sample = draw_sample(artifact, fold_constants(data, model.name), len(INPUTS), limit)
-    if sample is None:
-        return unchecked
-    options = replace(
-        artifact.target, npu_compiler=_backend_name(artifact), effort="quick", pools={}, max_ms=None, name="",
-        io="file", stream_input="", host_ops=tuple(kind for kind in artifact.target.host_ops if kind in sample.kinds),
-    )  # fmt: skip
-    with scratch_folder("sample") as folder, contain_faults("the sample of the check"), suppress(RefusalError):
-        path = folder / "sample.tflite"
-        path.write_bytes(sample.content)
-        return sample.result(compile_candidate(path, options).check, unchecked.reason)
-    return unchecked
+    sample = draw_sample(fold_constants(data, model.name), works_of(artifact), len(INPUTS), limit)
+    options = replace(artifact.target, npu_compiler=_backend_name(artifact))
+    return check_sample(sample, options, unchecked, lambda path, made: compile_candidate(path, made).check)
 
 
 def inputs_of(work: CheckWork, mode: CheckMode, limit: int) -> tuple[str, ...]:

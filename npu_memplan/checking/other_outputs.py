@@ -28,6 +28,7 @@ from ..files.folders import scratch_folder
 from ..frontend.tflite.description import known_of
 from ..link.networks import Compile, Linked
 from ..models.float_ends import read_source
+from ..models.folding import fold_constants
 from ..models.tflite import read_network
 from ..options import AUTO, CompileOptions
 from ..pipeline import build
@@ -41,6 +42,7 @@ from ..tvmc.compile import library_of, plan_program
 from ..tvmc.options import TvmcOptions
 from ..vela_tflite.emit import Emitted, emit
 from .claims import (
+    INPUTS,
     CheckedProgram,
     check_results,
     checked_program,
@@ -60,6 +62,7 @@ from .judge import (
     unit_of,
     with_result,
 )
+from .sampling import SampleNetwork, check_sample, draw_sample, works_of_layers
 
 Written = tuple[Application, Artifact]
 
@@ -143,36 +146,44 @@ _RUNNER = "NPU model, with the reference's kernels for the CPU"
 def emit_checked(model: Path, options: CompileOptions, mode: CheckMode = CheckMode.AUTO) -> Emitted:
     """The file of `model`, checked, or another one in its place that is right. Raises as `emit`, and `InternalError`
     where none is right."""
-    limit = LIMIT_OF_SEARCHES if options.has_rivals else LIMIT
-
-    def emit_with(requested: CompileOptions, how: CheckMode) -> CheckedProgram[Emitted]:
-        emitted = emit(model, requested)
-        loaded = emitted.planned.extracted.loaded
-        made_by = requested.npu_compiler
-        made_by = COMPILERS.get(loaded.backend, made_by) if made_by == AUTO else made_by
-        operators = _operators_of(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED, requested.io)
-        check = _check_emitted(model, emitted, requested, operators, how, limit)
-        return CheckedProgram(
-            replace(emitted, operators_of_model=operators, check=check), requested, made_by, operators, check
-        )
-
     with gather_incidents():
-        first = emit_with(options, mode)
-        taken = right_program(first, options, lambda requested: emit_with(requested, CheckMode.ALWAYS))
+        first = _emit_candidate(model, options, mode)
+        taken = right_program(first, options, partial(_emit_candidate, model))
         if taken is first:
             return first.program
         return replace(taken.program, check=taken.check, notes=(*taken.program.notes, *given_up_notes(taken)))
 
 
+def _emit_candidate(
+    model: Path, requested: CompileOptions, mode: CheckMode = CheckMode.ALWAYS
+) -> CheckedProgram[Emitted]:
+    """The file that `requested` makes of `model`, with its check."""
+    emitted = emit(model, requested)
+    made_by = requested.npu_compiler
+    made_by = COMPILERS.get(emitted.planned.extracted.loaded.backend, made_by) if made_by == AUTO else made_by
+    operators = _operators_of(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED, requested.io)
+    check = _check_emitted(model, emitted, requested, operators, mode, made_by)
+    return CheckedProgram(
+        replace(emitted, operators_of_model=operators, check=check), requested, made_by, operators, check
+    )
+
+
 def _check_emitted(
-    model: Path, emitted: Emitted, options: CompileOptions, operators: tuple[Operator, ...], mode: CheckMode, limit: int
-) -> CheckResult:
+    model: Path, emitted: Emitted, options: CompileOptions, operators: tuple[Operator, ...], mode: CheckMode,
+    made_by: str,
+) -> CheckResult:  # fmt: skip
     if mode is CheckMode.NEVER:
         return NOT_REQUESTED
-    work = _work_of_check(emitted, options)
+    calls = _calls_work(emitted, options)
+    operations, macs = sum(len(call) for call in calls), sum(macs for call in calls for macs in call)
+    work = CheckWork(operations, macs, emitted.constants_bytes)
+    limit = LIMIT_OF_SEARCHES if options.has_rivals else LIMIT
     inputs = inputs_of(work, mode, limit)
     if not inputs:
-        return CheckResult(reason=work.too_much(1, limit))
+        report_phase("checking results")
+        unchecked, options = CheckResult(reason=work.too_much(1, limit)), replace(options, npu_compiler=made_by)
+        sample = _draw_sample(model, emitted, options, calls, limit)
+        return check_sample(sample, options, unchecked, lambda path, made: _emit_candidate(path, made).check)
     report_phase("checking results")
     from fvp_runner import RunRequest
 
@@ -187,14 +198,33 @@ def _check_emitted(
         return judge_program(Judged(operators, unit, _RUNNER), run_in_worker(request))
 
 
-def _work_of_check(emitted: Emitted, options: CompileOptions) -> CheckWork:
+def _calls_work(emitted: Emitted, options: CompileOptions) -> list[list[int]]:
+    """Of each call for the NPU, the MACs of each operation."""
     memory_map = options.resolve_defaults().memory_map()
     assert memory_map is not None  # there is an NPU
-    operations, macs = 0, 0
-    for call in read_network(emitted.content, "").npu_calls:
-        found = estimate(decode(call.words, call.accelerator.language), call.accelerator, memory_map)
-        operations, macs = operations + len(found.shares), macs + found.macs
-    return CheckWork(operations, macs, emitted.constants_bytes)
+    calls = read_network(emitted.content, "").npu_calls
+    found = [estimate(decode(call.words, call.accelerator.language), call.accelerator, memory_map) for call in calls]
+    return [[share.macs for share in time.shares] for time in found]
+
+
+def _draw_sample(
+    model: Path, emitted: Emitted, options: CompileOptions, calls: list[list[int]], limit: int
+) -> SampleNetwork | None:
+    """Operators of the NPU as `draw_sample` takes them, with their indices in the file `model`."""
+    layers: dict[int, list[int]] = {}
+    for macs, operators in zip(calls, emitted.served, strict=True):
+        for operator, each in zip(operators, macs, strict=bool(operators)):
+            layers.setdefault(operator, []).append(each)
+    rows = [(operator, len(macs), sum(macs)) for operator, macs in layers.items()]
+    data = read_source(model, options.io)
+    # native lowering reads a file without operators of constants
+    lowered = data if options.npu_compiler == "vela" else fold_constants(data, model.name)
+    sample = draw_sample(lowered, lambda network: works_of_layers(network, rows), len(INPUTS), limit)
+    if sample is None:
+        return None
+    places = {operator.outputs: operator.index for operator in read_network(data, model.name).cpu_operators}
+    left = read_network(lowered, model.name).operators
+    return replace(sample, operators=tuple(places[left[index].outputs] for index in sample.operators))
 
 
 def _operators_of(model: Path, emitted: Emitted, code: Code, io: str) -> tuple[Operator, ...]:

@@ -8,15 +8,23 @@ over the whole range of its type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..artifact import Artifact
 from ..artifact.model import CheckResult, CheckVerdict
+from ..errors import RefusalError
+from ..files.folders import scratch_folder
 from ..models.network import CpuOperator, Network
 from ..models.tflite import read_network
+from ..options import CompileOptions
+from ..process.incidents import contain_faults
 from ..sizes import count_text
 from .judge import CheckWork
+
+Works = Callable[[Network], Mapping[int, CheckWork]]  # of the operators of a network whose work is known, by index
 
 _FILLED = ("int8", "uint8", "int16", "float32")  # types of which every stored value is a value of any tensor
 _SEPARATE = ("CALL_ONCE", "IF", "WHILE")
@@ -45,16 +53,38 @@ class SampleNetwork:
         return CheckResult(reason=f"{reason}; {some} {outcome} {check.reference} on {', '.join(check.inputs)}")
 
 
-def draw_sample(artifact: Artifact, data: bytes, inputs: int, limit: int) -> SampleNetwork | None:
-    """The sample of `artifact`, the program of the TFLite file `data`, whose check on so many inputs is no more than
-    `limit`; None where no operator can be checked alone.
+def check_sample(
+    sample: SampleNetwork | None,
+    options: CompileOptions,
+    unchecked: CheckResult,
+    check: Callable[[Path, CompileOptions], CheckResult],
+) -> CheckResult:
+    """The result of a program that `options` made and that is too much work: `unchecked`, with what a `check` of its
+    `sample` came to, or the difference of one operator.
+    """
+    if sample is None:
+        return unchecked
+    options = replace(
+        options, effort="quick", pools={}, max_ms=None, name="", io="file", stream_input="",
+        host_ops=tuple(kind for kind in options.host_ops if kind in sample.kinds),
+    )  # fmt: skip
+    with scratch_folder("sample") as folder, contain_faults("the sample of the check"), suppress(RefusalError):
+        path = folder / "sample.tflite"
+        path.write_bytes(sample.content)
+        return sample.result(check(path, options), unchecked.reason)
+    return unchecked
+
+
+def draw_sample(data: bytes, works: Works, inputs: int, limit: int) -> SampleNetwork | None:
+    """The sample of the TFLite file `data` whose check on so many inputs is no more than `limit`; None where no
+    operator can be checked alone.
     """
     from fvp_runner import CutError, cut_part
 
-    network = read_network(data, artifact.name)
+    network = read_network(data, "the network")
     taken: list[CpuOperator] = []
     total = CheckWork(0, 0, 0)
-    for operator, work in _order_operators(artifact, network):
+    for operator, work in _order_operators(network, works(network)):
         more = total + work
         if not more.too_much(inputs, limit):
             taken, total = [*taken, operator], more
@@ -69,9 +99,8 @@ def draw_sample(artifact: Artifact, data: bytes, inputs: int, limit: int) -> Sam
     return SampleNetwork(tuple(operator.index for operator in taken), kinds, content, len(network.cpu_operators))
 
 
-def _order_operators(artifact: Artifact, network: Network) -> Iterator[tuple[CpuOperator, CheckWork]]:
+def _order_operators(network: Network, work: Mapping[int, CheckWork]) -> Iterator[tuple[CpuOperator, CheckWork]]:
     """Operators of known work that can be checked alone: of each kind, the one of most work that is left."""
-    work = _work_of_operators(artifact, network)
     kinds: dict[str, list[CpuOperator]] = {}
     for operator in network.cpu_operators:
         if operator.index in work and _can_be_alone(network, operator):
@@ -84,17 +113,26 @@ def _order_operators(artifact: Artifact, network: Network) -> Iterator[tuple[Cpu
                 yield found[turn], work[found[turn].index]
 
 
+def works_of(artifact: Artifact) -> Works:
+    """The work of the operators of an artifact, where it says what runs for each."""
+    return lambda network: _work_of_operators(artifact, network)
+
+
 def _work_of_operators(artifact: Artifact, network: Network) -> dict[int, CheckWork]:
-    """The work of each operator by its index, where the program says what runs for it."""
-    found: dict[int, CheckWork] = {}
-    for layer in artifact.layers:
-        if layer.operator >= 0:
-            constants = _constant_bytes(network, network.operators[layer.operator].inputs)
-            found[layer.operator] = CheckWork(layer.operations, layer.macs, constants)
+    found = works_of_layers(network, ((layer.operator, layer.operations, layer.macs) for layer in artifact.layers))
     for call in artifact.host_layers:
         if call.operator >= 0:
             found[call.operator] = CheckWork(0, 0, 0, 1, 1, call.cycles)
     return found
+
+
+def works_of_layers(network: Network, layers: Iterable[tuple[int, int, int]]) -> dict[int, CheckWork]:
+    """The work of operators for which the NPU works: index, operations and MACs of each; an index below 0: unknown."""
+    return {
+        index: CheckWork(operations, macs, _constant_bytes(network, network.operators[index].inputs))
+        for index, operations, macs in layers
+        if index >= 0
+    }
 
 
 def _constant_bytes(network: Network, tensors: Sequence[int]) -> int:

@@ -53,7 +53,7 @@ from ..stages import Extracted, Planned
 from ..tuning.ranking import Ranking
 from ..tuning.selection import COMPILERS, SMALL
 from ..tuning.tune import make_resident, prefetch_weights, tune
-from ..vocabulary import ACCELERATOR
+from ..vocabulary import ACCELERATOR, OPERATORS
 from .parts import Divided, NpuPart, as_module, as_network, divide_network, step_name
 
 REGION = 3  # of the first input after the arena
@@ -192,6 +192,7 @@ class Emitted:
     operators: tuple[str, ...]  # to register, by TFLite's names; the NPU's first
     notes: tuple[str, ...] = ()
     unknown_calls: int = 0  # of TFLite Micro's kernels on the CPU
+    served: tuple[tuple[int, ...], ...] = ()  # of each call for the NPU, the model's operator of each of its operations
     operators_of_model: tuple[Operator, ...] = ()  # with their claims, where it was checked
     check: CheckResult = field(default_factory=CheckResult)
 
@@ -308,10 +309,12 @@ def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clo
     calls = {call.function: call for call in extracted.program.calls}
     streams = dict(_streams(module))
     steps: list[CpuOperator | NpuOperator] = []
+    served: list[tuple[int, ...]] = []
     for number in _run_order(parts, [order[call.function] for call in extracted.program.calls]):
         part = parts.steps[number]
         if isinstance(part, NpuPart):
-            payload, constants = streams[step_name(number)]
+            payload, constants, operators = streams[step_name(number)]
+            served.append(operators)
             steps.append(NpuOperator(payload, constants, part.inputs, part.outputs))
         else:
             steps.append(part)
@@ -331,19 +334,20 @@ def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clo
         sum(vela.vela_arena_bytes.values()), cycles, sum(vela.vela_stream_bounds.values()), clock_hz,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
         ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), vela.notes,
-        sum(isinstance(step, CpuOperator) for step in steps),
+        sum(isinstance(step, CpuOperator) for step in steps), tuple(served),
     )  # fmt: skip
 
 
-def _streams(module: Any) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
-    """Function -> payload and constants of each call for the NPU."""
+def _streams(module: Any) -> Iterator[tuple[str, tuple[bytes, bytes, tuple[int, ...]]]]:
+    """Function -> payload, constants and the model's operator of each operation of each call for the NPU."""
     program = read_program(module)
     for call in program.calls:
         if call.is_npu:
             target = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
             payload = build_payload(payload_of(target, encode_primfunc(call.primfunc)))
             constants = [program.constants[a.index] for a in call.arguments if isinstance(a, ConstantArgument)]
-            yield call.function, (payload, b"".join(np.ascontiguousarray(c).tobytes() for c in constants))
+            operators = tuple(int(index) for index in call.primfunc.attrs.get(OPERATORS, ()))
+            yield call.function, (payload, b"".join(np.ascontiguousarray(c).tobytes() for c in constants), operators)
 
 
 def _run_order(parts: Divided, called: list[int]) -> Iterator[int]:

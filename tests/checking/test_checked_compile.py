@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +15,11 @@ from click.testing import CliRunner
 
 import npu_memplan as nm
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.model import CheckResult, CheckVerdict, FirstDifference, Operator
-from npu_memplan.checking import claims
+from npu_memplan.artifact.model import NOT_REQUESTED, CheckResult, CheckVerdict, FirstDifference, Operator
+from npu_memplan.checking import claims, other_outputs
 from npu_memplan.checking import claims as checking
 from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, likely_kinds, with_result, work_of
-from npu_memplan.checking.sampling import draw_sample
+from npu_memplan.checking.sampling import draw_sample, works_of
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Claim, Exactness
@@ -301,8 +302,8 @@ def test_much_work_is_not_done_unasked(tmp_path: Path) -> None:
 
 def _limit_to_samples(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setenv("NPU_MEMPLAN_CHECK", "auto")
-    for name in ("LIMIT", "LIMIT_OF_SEARCHES"):
-        monkeypatch.setattr(claims, name, limit)
+    for name, module in itertools.product(("LIMIT", "LIMIT_OF_SEARCHES"), (claims, other_outputs)):
+        monkeypatch.setattr(module, name, limit)
 
 
 def test_of_a_network_that_is_too_much_work_a_sample_is_checked(
@@ -334,7 +335,7 @@ def test_a_sample_may_lack_what_is_kept_on_the_host(tmp_path: Path) -> None:
 def test_a_sample_has_the_largest_operators_of_each_kind_that_fit(tmp_path: Path) -> None:
     made = nm.compile(KWS, tmp_path / "out")
     data, whole = KWS.read_bytes(), work_of(made).units_of_work(2)
-    found = [draw_sample(made, data, 2, limit) for limit in (0, whole // 4, whole // 2, 2 * whole)]
+    found = [draw_sample(data, works_of(made), 2, limit) for limit in (0, whole // 4, whole // 2, 2 * whole)]
     assert found[0] is None
     taken = [sample.operators for sample in found if sample is not None]
     assert 0 < len(taken[0]) < len(taken[1]) < len(taken[2])
@@ -358,6 +359,33 @@ def test_a_sabotaged_lowering_is_found_by_a_sample(tmp_path: Path, monkeypatch: 
     largest = max(whole.layers, key=lambda layer: layer.macs).operator
     assert (gone.difference.kind, gone.difference.name) == ("CONV_2D", whole.operators[gone.difference.operator].name)
     assert gone.difference.operator <= largest
+
+
+@pytest.mark.parametrize(("compiler", "operators"), [("tvm", 4), ("vela", 5)])  # Vela reads those of constants, too
+def test_of_a_large_file_for_tflite_micro_a_sample_is_checked(
+    compiler: str, operators: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "convs.tflite"
+    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
+    options = CompileOptions(npu_compiler=compiler)
+    _limit_to_samples(monkeypatch, 7)
+    made = other_outputs.emit_checked(model, options)
+    assert made.check.verdict is CheckVerdict.NOT_CHECKED
+    sample = f"3 of {operators} operators, compiled as a network of their own, equal tflite-micro"
+    assert sample in made.check.reason
+    assert other_outputs.emit_checked(model, options, CheckMode.NEVER).check.reason == NOT_REQUESTED.reason
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_sabotaged_lowering_is_found_by_a_sample_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spoil_scales(monkeypatch)
+    model = tmp_path / "convs.tflite"
+    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
+    _limit_to_samples(monkeypatch, 7)
+    made = other_outputs.emit_checked(model, CompileOptions(npu_compiler="tvm"))
+    (gone,), kinds = made.check.given_up, [operator.kind for operator in made.operators_of_model]
+    assert (made.check.verdict, gone.difference.kind) == (CheckVerdict.EQUAL, "CONV_2D")
+    assert kinds[gone.difference.operator] == "CONV_2D"
 
 
 def _convolutions(depths: Sequence[int], folded: bool = False) -> bytes:
