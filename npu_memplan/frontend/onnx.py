@@ -75,6 +75,22 @@ def _quantise_linear(inputs: Any, attributes: Mapping[str, Any]) -> Any:
     return relax.const(np.clip(stored, limits.min, limits.max).astype(zero.dtype))
 
 
+def _state_padding(inputs: Any, attributes: dict[str, Any]) -> None:
+    """Give a convolution that pads by itself its padding as numbers, which TVM would add as code for the host."""
+    mode, window = bytes(attributes.get("auto_pad", b"")), list(inputs[1].ty.shape)[2:]
+    if mode not in (b"SAME_UPPER", b"SAME_LOWER"):
+        return
+    before, after = [], []
+    strides, dilations = (attributes.get(name, [1] * len(window)) for name in ("strides", "dilations"))
+    for size, kernel, stride, dilation in zip(list(inputs[0].ty.shape)[2:], window, strides, dilations, strict=True):
+        reach = (int(kernel) - 1) * dilation + 1
+        total = max(0, (-(-int(size) // stride) - 1) * stride + reach - int(size))
+        before.append(total // 2 if mode == b"SAME_UPPER" else total - total // 2)
+        after.append(total - before[-1])
+    attributes["pads"] = [*before, *after]
+    del attributes["auto_pad"]
+
+
 REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "Clip": _convert_clip,
     "Pad": _convert_pad,
@@ -133,6 +149,8 @@ class _NodeImporter(ONNXGraphImporter):  # type: ignore[misc]
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """Called once for each node, in order."""
         node, self._count = self._count, self._count + 1
+        if op_name == "Conv":
+            _state_padding(inputs, attrs)
         made = REPAIRS[op_name](inputs, attrs) if op_name in REPAIRS else None
         if made is None:
             made = super()._convert_operator(op_name, inputs, attrs, opset)

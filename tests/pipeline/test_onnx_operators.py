@@ -32,6 +32,20 @@ def padded(g: Graph, x: str) -> str:
     return g.conv(g.stored(g.node("Pad", [x, pads], "p"), "q", STEP, 3), "c", (4, 3, 3, 3), STEP)
 
 
+def convolve_same(g: Graph, x: str, mode: str) -> str:
+    """A convolution that pads by itself, an odd number of columns."""
+    w = g.weights("w", g.rng.integers(-127, 128, (4, 3, 3, 2)).astype(np.int8), np.full(4, 0.004, np.float32))
+    return g.node("Conv", [x, w], "c", auto_pad=mode, strides=[2, 1], kernel_shape=[3, 2])
+
+
+def same_upper(g: Graph, x: str) -> str:
+    return convolve_same(g, x, "SAME_UPPER")
+
+
+def same_lower(g: Graph, x: str) -> str:
+    return convolve_same(g, x, "SAME_LOWER")
+
+
 def hard_swish(g: Graph, x: str) -> str:
     return g.node("HardSwish", [x], "h")
 
@@ -82,6 +96,10 @@ def trained(g: Graph, x: str) -> str:
     return g.node("Conv", [x, g.node("DequantizeLinear", [stored, s, z], "wd", axis=0), b], "c")
 
 
+def narrowed(g: Graph, x: str) -> str:
+    return g.conv(x, "c", (1, 3, 3, 3), STEP)
+
+
 def likely(g: Graph, x: str) -> str:
     return g.node("Softmax", [g.stored(g.conv(x, "c", (4, 3, 1, 1), STEP), "cs", STEP, 3)], "p", axis=1)
 
@@ -105,6 +123,8 @@ def compiled(
     [
         (relu6, (1, 4, 8, 8), {"c": "Conv", "/net/6/Clip:0": "Clip"}),
         (padded, (1, 4, 9, 11), {"p": "Pad", "c": "Conv"}),
+        (same_upper, (1, 4, 4, 8), {"c": "Conv"}),
+        (same_lower, (1, 4, 4, 8), {"c": "Conv"}),
         (hard_swish, (1, 3, 8, 8), {"h": "HardSwish"}),
         (concatenated, (1, 4, 8, 8), {"a": "Conv", "b": "Conv", "p": "Concat", "c": "Conv"}),
         (split, (1, 4, 8, 8), {"a": "Conv", "p": "Split", "c": "Conv"}),
@@ -113,6 +133,7 @@ def compiled(
         (enlarged, (1, 4, 16, 16), {"a": "Conv", "p": "ConvTranspose"}),
         (averaged, (1, 8), {"a": "Conv", "p": "ReduceMean"}),
         (trained, (1, 4, 6, 6), {"c": "Conv"}),
+        (narrowed, (1, 1, 8, 8), {"c": "Conv"}),
         (likely, (1, 4, 8, 8), {"c": "Conv", "p": "Softmax"}),
     ],
 )
@@ -128,6 +149,22 @@ def test_on_the_npu_within_one_step(
     (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"image": inputs[0]})
     assert len(np.unique(wanted)) > 5
     assert np.abs(npu.run(inputs).outputs[0] - wanted).max() <= RESULTS.get(build, (STEP, 3))[0] * 1.001
+
+
+def test_a_kernel_of_tvms_importer_stays_on_the_host_between_convolutions(tmp_path: Path) -> None:
+    g = Graph()
+    a = g.stored(g.conv(g.stored("image", "x", STEP, 3), "a", (8, 3, 3, 3), STEP), "as", STEP, 3)
+    tiled = g.stored(g.node("Tile", [a, g.constant("n", np.array([1, 2, 1, 1]))], "t"), "ts", STEP, 3)
+    g.node("Identity", [g.stored(g.conv(tiled, "c", (4, 16, 3, 3), STEP), "y", STEP, 3)], "out")
+    model = g.save(tmp_path / "m.onnx", result=(1, 4, 8, 8))
+    artifact = compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
+    assert {o.kind: o.agent for o in artifact.operators if o.kind in ("Conv", "Tile")} == {
+        "Conv": Agent.NPU, "Tile": Agent.HOST
+    }  # fmt: skip
+    npu = runner.create("local", tmp_path / "out")
+    (image,) = (np.float32(3) * i for i in load_inputs(npu.artifact, ["random:2"]))
+    (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"image": image})
+    assert np.abs(npu.run([image]).outputs[0] - wanted).max() <= STEP * 1.001
 
 
 def test_a_pool_that_is_not_quantised_stays_on_the_host(tmp_path: Path) -> None:

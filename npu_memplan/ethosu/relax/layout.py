@@ -74,6 +74,11 @@ def _layout(call: Any) -> str:
     return str(call.attrs.data_layout if name_of(call) == "nn.conv2d" else call.attrs.layout)
 
 
+def with_arguments(call: Any, arguments: list[Any]) -> Any:
+    """`call` of other arguments; what it is told of the type of its result stays, as of `call_tir`."""
+    return ir.Call(call.op, arguments, call.attrs, call.ty_args)
+
+
 def _rebuild_call(call: Any, arguments: list[Any], **changed: Any) -> Any:
     """`call` of other arguments, with these of its attributes changed."""
     known = type(call.attrs).__tvm_ffi_type_info__
@@ -162,7 +167,7 @@ class _Converter:
             self.values[variable] = _Value(nchw=self.builder.emit(self._of_map(expression), name_hint=variable.name))
         else:
             arguments = [self._plain(a) for a in expression.args] if isinstance(expression, ir.Call) else None
-            call = expression if arguments is None else ir.Call(expression.op, arguments, expression.attrs)
+            call = expression if arguments is None else with_arguments(expression, arguments)
             self.values[variable] = _Value(nchw=self.builder.emit(self._rebuild(call), name_hint=variable.name))
 
     def _plain(self, argument: Any) -> Any:
@@ -187,7 +192,7 @@ class _Converter:
     def _move_stored(self, variable: Any, call: Any) -> None:
         """Reshape and transpose stored values, and dequantise after it."""
         value = self.values[call.args[0]]
-        moved = ir.Call(call.op, [self.to_nchw(value.source), *call.args[1:]], call.attrs)
+        moved = with_arguments(call, [self.to_nchw(value.source), *call.args[1:]])
         stored = relax.Var(f"{variable.name}_stored", relax.TensorType(variable.ty.shape, value.source.ty.dtype))
         self.values[stored] = _Value(nchw=self.builder.emit(moved, name_hint=stored.name))
         self.values[variable] = _Value(source=stored, call=value.call)
@@ -238,7 +243,7 @@ class _Converter:
         if name in ("quantize", "dequantize"):
             axis = 0 if len(call.args[1].ty.shape) == 0 else _AXES[int(call.attrs.axis) % 4]
             return _rebuild_call(call, [self.to_nhwc(call.args[0]), *call.args[1:]], axis=axis)
-        return ir.Call(call.op, [self._operand(a) for a in call.args], call.attrs)
+        return with_arguments(call, [self._operand(a) for a in call.args])
 
     def _operand(self, argument: Any) -> Any:
         """A map in NHWC; a bias of shape [1, C, 1, 1] as [C]."""
@@ -248,7 +253,7 @@ class _Converter:
         if isinstance(argument, relax.Var):
             value = self.values[argument]
             bound: Any = self.builder.lookup_binding(value.nchw) if value.nchw is not None else None
-            if name_of(bound) == "reshape" and len(bound.args[0].ty.shape) == 1 and int(shape[1]) != 1:
+            if name_of(bound) == "reshape" and list(map(int, bound.args[0].ty.shape)) == [int(shape[1])]:
                 return bound.args[0]
         return self.to_nhwc(argument)
 
@@ -283,7 +288,7 @@ class _Converter:
 
     def _strided_slice(self, call: Any) -> Any:
         axes = [relax.prim_value(_AXES[int(a) % 4]) for a in call.args[1].fields]
-        return ir.Call(call.op, [self.to_nhwc(call.args[0]), relax.Tuple(axes), *call.args[2:]], call.attrs)
+        return with_arguments(call, [self.to_nhwc(call.args[0]), relax.Tuple(axes), *call.args[2:]])
 
     def _conv2d_transpose(self, call: Any) -> Any:
         arguments = [self.to_nhwc(call.args[0]), self.to_nchw(call.args[1])]

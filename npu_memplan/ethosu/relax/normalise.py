@@ -23,7 +23,7 @@ from tvm import ir, relax
 
 from ...vocabulary import LAYER
 from ..reading.reader import RejectedError, name_of, number, shape_of
-from .layout import has_nchw, to_nhwc
+from .layout import has_nchw, to_nhwc, with_arguments
 
 _RESHAPES = ("reshape", "squeeze", "expand_dims", "flatten")
 _ORDERS = ("permute_dims", "take")  # chains of the others are views already
@@ -238,11 +238,11 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
             return call
         stored = self._stored_variable(move.args[0], call)
         if stored is None:
-            first = ir.Call(call.op, [move.args[0], *call.args[1:]], call.attrs)
+            first = with_arguments(call, [move.args[0], *call.args[1:]])
             stored = self.builder_.emit(first, name_hint=f"{self.variable}_use")
         if name_of(move) == "nn.pad":
             return self._pad_stored(move, stored, call)
-        return ir.Call(move.op, [stored, *move.args[1:]], move.attrs)
+        return with_arguments(move, [stored, *move.args[1:]])
 
     def _stored_variable(self, real: Any, call: Any) -> Any:
         """The variable that `real` dequantises with the numbers with which `call` quantises; else None."""
@@ -282,7 +282,7 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
         stored = relax.op.dequantize(relax.const(values.astype(np.int32)), relax.const(units), zeros, axis=0)
         stored = self.builder_.emit(stored, name_hint=f"{self.variable}_bias")
         if reshape is not None:
-            reshaped = ir.Call(reshape.op, [stored, *reshape.args[1:]], reshape.attrs)
+            reshaped = with_arguments(reshape, [stored, *reshape.args[1:]])
             stored = self.builder_.emit(reshaped, name_hint=f"{self.variable}_bias")
         return relax.op.add(product, stored)
 
@@ -355,7 +355,7 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        return ir.Call(call.op, [self._own(a) for a in call.args], call.attrs, call.ty_args)
+        return with_arguments(call, [self._own(a) for a in call.args])
 
     def visit_tuple_(self, fields: Any) -> Any:
         return relax.Tuple([self._own(f) for f in super().visit_tuple_(fields).fields])
