@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from npu_memplan.extract.build import build, prepare
@@ -29,7 +30,7 @@ from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
 from npu_memplan.transform import Legalize, PlanMemory, memory_plan_faults, pipeline
 from tests.support.fork import run_in_fork
-from tests.support.random_relax import RandomProgram, random_program, register_functions
+from tests.support.random_relax import NOTES, RandomProgram, random_program, register_functions
 
 POISON = 0xA5
 LIMIT_S = 120
@@ -58,18 +59,36 @@ def _placements(problem: Problem) -> tuple[Placement, ...]:
             unit = max(64, *(m.alignment for m in members))
             starts[key] = -(-offset // unit) * unit
             offset = starts[key] + max(m.size_bytes for m in members)
-    return tuple(Placement(b.name, "workspace", starts[groups.get(b.name, b.name)]) for b in problem.buffers)
+    first = problem.pools[0].name if problem.pools else ""
+    return tuple(Placement(b.name, (*b.pools, first)[0], starts[groups.get(b.name, b.name)]) for b in problem.buffers)
 
 
-def outputs(module: Any, program: RandomProgram) -> list[list[bytes]]:
-    """The bytes of all results, and of the inputs afterwards."""
-    vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False)), tvm.cpu())
+def outputs(module: Any, program: RandomProgram) -> list[list[Any]]:
+    """The bytes of all results, of the inputs afterwards, and of what packed functions noted."""
+    devices = [tvm.cpu(i) for i in range(program.devices)]
+    vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False)), devices)
     found = []
     for arguments in program.inputs:
-        tensors = [tvm.runtime.tensor(a) for a in arguments]
+        tensors = [_tensors_of(a) for a in arguments]
+        NOTES.clear()
         results = vm["main"](*tensors)
-        found.append([t.numpy().tobytes() for t in (*results, *tensors)])
+        found.append([*_leaves(results), *_leaves(tensors), *NOTES])
     return found
+
+
+def _tensors_of(argument: Any) -> Any:
+    if isinstance(argument, list):
+        return tvm_ffi.convert([_tensors_of(a) for a in argument])
+    return tvm.runtime.tensor(argument)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The bytes of the tensors, and the extents of the shapes, of a tuple in a tuple."""
+    if hasattr(value, "numpy"):
+        return [value.numpy().tobytes()]
+    if isinstance(value, tvm_ffi.Shape):
+        return [tuple(value)]
+    return [leaf for field in value for leaf in _leaves(field)]
 
 
 def faults_of(program: RandomProgram) -> list[str]:

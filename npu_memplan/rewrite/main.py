@@ -396,7 +396,7 @@ def rewrite_program(
         result = relax.Tuple([]) if io_in_pools else emitter.value(program.result)
         builder.emit_func_output(result)
     initialise = _initialise(emitter, program.name) if io_in_pools else ""
-    planned = builder.finalize()
+    planned = _finish(builder)
     # A planned function writes into pools, and says so.
     attributes = {key: value for key, value in function.attrs.items() if key != "relax.force_pure"}
     attributes |= {**_place_attributes(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
@@ -423,6 +423,20 @@ def rewrite_program(
         planned.update_global_info(key, list(infos))
     planned = planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned
     return settle_marks(planned) if alone else planned
+
+
+def _finish(builder: Any) -> Any:
+    """The module of `builder` with every function under its own name, not under the one that the builder gave it where
+    a variable has that; what functions call may be elsewhere, which `finalize` of the builder does not take.
+    """
+    made = builder.get()
+    current = {}
+    for gv, function in made.functions.items():
+        name = str(function.attrs["global_symbol"])
+        if name != gv.name_hint:
+            current[gv] = ir.GlobalVar(name)
+            relax.expr._update_type(current[gv], gv.ty)
+    return _relink(ir.IRModule({current.get(gv, gv): f for gv, f in made.functions.items()}), current)
 
 
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:
@@ -466,15 +480,16 @@ def join_parts(module: Any, parts: Mapping[str, Any], replaced: Collection[str])
     return settle_marks(result)
 
 
-def _relink(module: Any, current: Mapping[str, Any]) -> None:
-    """Points references to functions that are in `current`, by name, at these."""
+def _relink(module: Any, current: Mapping[Any, Any]) -> Any:
+    """`module` with references to functions that are in `current`, by variable or by name, as there."""
 
     def link(gv: Any) -> Any:
-        return current.get(gv.name_hint, gv)
+        return current.get(gv, current.get(gv.name_hint, gv))
 
-    for gv, function in list(module.functions.items()):
+    for gv, function in list(module.functions.items()) if current else ():
         if isinstance(function, relax.Function):
             module.update_func(gv, tvm_ffi.structural_map(function, (ir.GlobalVar, link)))
+    return module
 
 
 def users_of(module: Any) -> dict[str, set[str]]:

@@ -224,6 +224,33 @@ def test_results_in_pools_may_be_smaller_than_their_bound():
     assert memory_plan_faults(planned) == ((), ())
 
 
+@I.ir_module
+class Named:
+    """A kernel that is called like a pool, and a function that is called beside it."""
+
+    @T.prim_func(s_tir=True)
+    def workspace(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+        for i in range(8):
+            b[i] = a[i] + T.float32(1)
+
+    @R.function
+    def inner(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+        return R.negative(x)
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        cls = Named
+        y = R.call_tir(cls.workspace, (x,), out_ty=R.Tensor((8,), "float32"))
+        return R.add(cls.inner(y), y)
+
+
+def test_a_kernel_keeps_its_name_beside_a_variable_of_that_name(run):
+    planned = PlanMemory(poison=0xA5)(Named)
+    assert {gv.name_hint for gv in planned.functions} >= {"main", "inner", "workspace"}
+    x = np.arange(8, dtype="float32")
+    assert run(planned, [[x]])[0][0].tobytes() == run(Named, [[x]])[0][0].tobytes()
+
+
 def nested(depth):
     """A module with an `if` in an `if`, `depth` times."""
     builder = relax.BlockBuilder()

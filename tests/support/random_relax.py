@@ -2,9 +2,11 @@
 
 Invariant: one seed is one program. A program reads only what it wrote, uses no tensor after it was changed in place,
 and computes the same bytes in whatever order the machine sums: only elementwise arithmetic. Kernels draw strides,
-`storage_align`, reads of another index or another address, loops with allocations, triangles and changes in place;
-Relax draws builtins and packed functions that give back their argument, reshapes, constants, `if` in `if`, sizes of one
-symbol, and names that are called like pools, kernels, attributes and each other.
+`storage_align`, reads of another index or another address, loops with allocations, triangles, several results and
+changes in place; Relax draws builtins and packed functions that give back or keep their argument, reshapes, constants,
+`if` in `if`, dataflow blocks, casts to new symbols, tuples as values, arguments and results, functions that call
+themselves, caches, element types, tensors without elements or axes, two devices, sizes of one symbol, and names that
+are called like pools, kernels, attributes and each other.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -42,7 +45,8 @@ class RandomProgram:
     """A module, its inputs for a run (several sizes, where it has a symbol), and its text.
 
     `compact` is the same without strides of allocations: TVM 0.27 allocates less than strides reach that do not divide
-    each other from left to right, so that the module itself is no reference.
+    each other from left to right, so that the module itself is no reference. Inputs are those of `main`: where it takes
+    a tuple, a list stands for that. It runs on `devices`.
     """
 
     module: Any
@@ -50,6 +54,7 @@ class RandomProgram:
     inputs: list[list[Any]]
     text: str
     symbolic: bool
+    devices: int = 1
 
 
 @dataclass
@@ -61,6 +66,8 @@ class _Drawing:
     taken: set[str] = field(default_factory=lambda: {"main", "x0", "x1", "c0", "c1", "n", "cls", "M"})
     lines: list[str] = field(default_factory=list)
     once: bool = False  # without a plan it changes a constant, so that its second run is another one
+    devices: int = 1
+    pure: bool = False  # inside a dataflow block
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -81,6 +88,29 @@ class _Drawing:
     def shape(self) -> str:
         """Of every tensor."""
         return f"({self.rows}, {self.columns})"
+
+    @property
+    def tensor(self) -> str:
+        """The type of every tensor."""
+        return f'R.Tensor({self.shape}, "float32")'
+
+    @property
+    def parameter(self) -> str:
+        """The same in the head of a function, where symbols are quoted."""
+        return self.tensor if isinstance(self.rows, int) else f'R.Tensor(("{self.rows}", {self.columns}), "float32")'
+
+    def let(self, indent: str, expression: str) -> str:
+        """Adds a variable for an expression; returns its name."""
+        name = self.name()
+        self.lines.append(f"{indent}{name} = {expression}")
+        return name
+
+    def symbols(self, indent: str) -> str:
+        """Adds two new symbols; returns them as the extents of a shape."""
+        names = [f"d{len(self.taken)}_{i}" for i in range(2)]
+        self.taken.update(names)
+        self.lines += [f"{indent}{name} = T.int64()" for name in names]
+        return ", ".join(names)
 
     # -- kernels ---------------------------------------------------------------------------------
 
@@ -233,25 +263,43 @@ class _Drawing:
         own: set[str] = set()  # tensors of these statements that have no other name: they may be changed in place
         for _ in range(count):
             kind = self.random.random()
-            name = self.name()
-            if kind < 0.16 and depth < 4:
-                condition = self.random.choice(["c0", "c1"])
-                self.lines.append(f"{indent}if {condition}:")
-                self.side(known, name, indent, depth)
-                self.lines.append(f"{indent}else:")
-                self.side(known, name, indent, depth)
+            if kind < 0.16 and depth < 4 and not self.pure:
+                known.append(self.choice(known, indent, depth))
+            elif kind < 0.25 and not depth and not self.pure:
+                known = self.dataflow(known, indent)
             else:
+                name = self.name()
                 expression, gone = self.expression(known, own, name, indent, outside=not depth)
                 self.lines.append(f"{indent}{name} = {expression}")
-                known = [k for k in known if k not in gone]
-            known.append(name)
+                known = [*(k for k in known if k not in gone), name]
         return known
 
-    def side(self, known: list[str], name: str, indent: str, depth: int) -> None:
-        """One side of an `if`, whose value is called `name`."""
-        inner = f"{indent}    "
-        found = self.body(known, self.random.randint(0, 2), inner, depth + 1)
-        self.lines.append(f"{inner}{name} = R.add({found[-1]}, {self.random.choice(found)})")
+    def choice(self, known: list[str], indent: str, depth: int) -> str:
+        """Adds an `if`, whose value is a tensor or a tuple in a tuple; returns the tensor, or one made of the tuple."""
+        name, several = self.name(), self.random.random() < 0.3
+        for head in (f"if {self.random.choice(['c0', 'c1'])}:", "else:"):
+            self.lines.append(f"{indent}{head}")
+            inner = f"{indent}    "
+            found = self.body(known, self.random.randint(0, 2), inner, depth + 1)
+            value = f"R.add({found[-1]}, {self.random.choice(found)})"
+            if several:
+                value = f"({self.random.choice(found)}, ({value}, {self.random.choice(found)}))"
+            self.lines.append(f"{inner}{name} = {value}")
+        if not several:
+            return name
+        inside = self.let(indent, f"{name}[1]")
+        return self.let(indent, f"R.add(R.add({name}[0], {inside}[0]), {inside}[1])")
+
+    def dataflow(self, known: list[str], indent: str) -> list[str]:
+        """Adds a block of pure statements; returns what may be used behind it: some of its tensors."""
+        self.lines.append(f"{indent}with R.dataflow():")
+        self.pure = True
+        found = self.body(known, self.random.randint(1, 4), f"{indent}    ", 0)
+        self.pure = False
+        new = [k for k in found if k not in known]
+        given = [k for k in new[:-1] if self.random.random() < 0.5] + new[-1:]
+        self.lines.append(f"{indent}    R.output({', '.join(given)})")
+        return [*(k for k in known if k in found), *given]
 
     def expression(
         self, known: list[str], own: set[str], name: str, indent: str, *, outside: bool
@@ -259,8 +307,11 @@ class _Drawing:
         """An expression over `known` tensors, and which of them are no more afterwards."""
         draw = self.random
         one, two = draw.choice(known[-4:]), draw.choice(known)
-        out = f'R.Tensor({self.shape}, "float32")'
-        kind = draw.randint(0, 13)
+        out = self.tensor
+        kind = draw.randint(0, 19)
+        if kind > 13:
+            own -= {one, two}  # what has these may be another name of theirs
+            return self.construct(one, two, indent), set()
         symbolic = not isinstance(self.rows, int)
         if kind <= 2:
             chosen = draw.randint(1, 2)
@@ -290,11 +341,11 @@ class _Drawing:
         if kind in (7, 8):
             own.discard(one)  # two names of the same bytes: neither is changed in place
             ways = [
-                f'R.call_packed("random_relax.same", {one}, ty_args=[{out}])',
                 f'R.call_pure_packed("random_relax.same", {one}, ty_args=[{out}])',
+                f'R.call_packed("random_relax.same", {one}, ty_args=[{out}])',
                 f'R.call_builtin_with_ctx("random_relax.same_ctx", ({one},), ty_args=[{out}])',
             ]
-            return draw.choice(ways), set()
+            return draw.choice(ways[:1] if self.pure else ways), set()
         if kind == 9:
             ways = [
                 f'R.call_dps_packed("random_relax.twice_into", ({one},), out_ty={out})',
@@ -317,6 +368,177 @@ class _Drawing:
         own.add(name)
         return draw.choice(ways), set()
 
+    # -- constructs ------------------------------------------------------------------------------
+
+    def construct(self, one: str, two: str, indent: str) -> str:
+        """An expression of two tensors, by a construct that hides bytes; what it needs is added before."""
+        pure = [self.cast, self.typed, self.scalar, self.empty, self.extents, self.cached, self.pair, self.field]
+        impure = [self.kept, self.checked, self.recursive, self.called]
+        ways = [*pure, *(impure if not self.pure else ()), *([self.moved] if self.devices > 1 else ())]
+        return self.random.choice(ways)(one, two, indent)
+
+    def cast(self, one: str, two: str, indent: str) -> str:
+        """A result whose extents only the run time knows."""
+        call = f'R.call_pure_packed("random_relax.twice", {one}, ty_args=[R.Tensor(ndim=2, dtype="float32")])'
+        unknown = self.let(indent, call)
+        found = self.let(indent, f'R.match_cast({unknown}, R.Tensor(({self.symbols(indent)}), "float32"))')
+        return f"R.match_cast({self.let(indent, f'R.negative({found})')}, {self.tensor})"
+
+    def typed(self, one: str, two: str, indent: str) -> str:
+        """Elements of another type, and back."""
+        if self.random.random() < 0.3:
+            truth = self.let(indent, f"R.greater({one}, {two})")
+            return f"R.where(R.logical_not({truth}), {one}, {two})"
+        dtype = self.random.choice(["float16", "bfloat16", "float8_e4m3fn", "float64", "int8", "int32", "int64"])
+        other = self.let(indent, f'R.astype(R.clip({one}, R.prim_value(-8), R.prim_value(8)), "{dtype}")')
+        if not dtype.startswith("float8"):
+            other = self.let(indent, f"R.add({other}, {other})")
+        return f'R.add(R.astype({other}, "float32"), {two})'
+
+    def scalar(self, one: str, two: str, indent: str) -> str:
+        """A tensor without axes."""
+        least = self.let(indent, f"R.max({one})")
+        half = self.let(indent, f'R.multiply({least}, R.const(0.5, "float32"))')
+        return f"R.add({two}, R.minimum({half}, {least}))"
+
+    def empty(self, one: str, two: str, indent: str) -> str:
+        """A tensor without elements."""
+        none = self.let(indent, f"R.strided_slice({one}, axes=[0], begin=[0], end=[0])")
+        other = self.let(indent, f"R.negative({none})")
+        return f"R.concat([{self.random.choice([f'{other}, {two}', f'{two}, {other}'])}], axis=0)"
+
+    def extents(self, one: str, two: str, indent: str) -> str:
+        """A shape as a value, and a tensor of it."""
+        given = f'"random_relax.same", R.shape([{self.rows}, {self.columns}])'
+        shape = self.let(indent, f"R.call_pure_packed({given}, ty_args=[R.Shape(ndim=2)])")
+        symbols = self.symbols(indent)
+        self.let(indent, f"R.match_cast({shape}, R.Shape([{symbols}]))")
+        filled = self.let(indent, f'R.full(R.shape([{symbols}]), R.const(2.0, "float32"), "float32")')
+        return f"R.add({one}, {self.let(indent, f'R.match_cast({filled}, {self.tensor})')})"
+
+    def cached(self, one: str, two: str, indent: str) -> str:
+        """A cache of the virtual machine, which keeps copies."""
+        new = f'"vm.builtin.attention_kv_cache_create", {one}, R.shape([64, {self.columns}]), R.prim_value(0)'
+        cache = self.let(indent, f"R.call_pure_packed({new}, ty_args=[R.Object])")
+        for tensor in (one, two):
+            more = f'"vm.builtin.attention_kv_cache_append", {cache}, {tensor}'
+            cache = self.let(indent, f"R.call_pure_packed({more}, ty_args=[R.Object])")
+        shape = f"{self.rows} * 2, {self.columns}"
+        view = f'"vm.builtin.attention_kv_cache_view", {cache}, R.shape([{shape}])'
+        every = self.let(indent, f'R.call_pure_packed({view}, ty_args=[R.Tensor(({shape}), "float32")])')
+        return f"R.add({two}, R.strided_slice({every}, axes=[0], begin=[0], end=[{self.rows}]))"
+
+    def pair(self, one: str, two: str, indent: str) -> str:
+        """A kernel, or a packed function, of two results, the second of its own type in the kernel."""
+        if self.random.random() < 0.4:
+            call = f'"random_relax.both_into", ({one}, {two}), out_ty=[{self.tensor}, {self.tensor}]'
+            both = self.let(indent, f"R.call_dps_packed({call})")
+            return f"R.add({both}[1], {both}[0])"
+        name, dtype = self.function(), self.random.choice(["float16", "int32", "float32"])
+        symbolic = not isinstance(self.rows, int)
+        types = ["float32", "float32", dtype]
+        names = ("p", "q", "r")
+        given = [f'{n}: T.Buffer({self.shape}, "{t}")' for n, t in zip(names, types, strict=True)]
+        head = []
+        if symbolic:
+            given = [f"{n}_h: T.handle" for n in names]
+            head = ["n = T.int64()"]
+            head += [f'{n} = T.match_buffer({n}_h, {self.shape}, "{t}")' for n, t in zip(names, types, strict=True)]
+        first = self.stage("q", ["p"], "")
+        second = f'r[i, j] = T.Cast("{dtype}", T.max(T.min({self.read("p")}, T.float32(8)), T.float32(-8)))'
+        lines = [*head, *first, f"for i, j in T.grid({self.rows}, {self.columns}): {second}"]
+        text = [f"    @T.prim_func(s_tir=True)\n    def {name}({', '.join(given)}):"]
+        self.kernels.append("\n".join([*text, *(f"        {line}" for line in lines)]))
+        types = f'[{self.tensor}, R.Tensor({self.shape}, "{dtype}")]'
+        both = self.let(indent, f"R.call_tir(cls.{name}, ({one},), out_ty={types})")
+        return f'R.add({both}[0], R.astype({both}[1], "float32"))'
+
+    def field(self, one: str, two: str, indent: str) -> str:
+        """A tuple in a tuple, as a value and as the argument of a packed function that gives back a field."""
+        both = self.let(indent, f"({one}, ({two}, {one}))")
+        inside = self.let(indent, f"{both}[1]")
+        picked = self.let(indent, f'R.call_pure_packed("random_relax.pick", {both}, ty_args=[{self.tensor}])')
+        return f"R.add({picked}, {inside}[1])" if self.random.random() < 0.5 else picked
+
+    def kept(self, one: str, two: str, indent: str) -> str:
+        """An object that keeps a tensor for a later call."""
+        holder = self.let(indent, f'R.call_packed("random_relax.keep", {one}, ty_args=[R.Object])')
+        if self.random.random() < 0.5:
+            self.let(indent, f'R.call_packed("random_relax.put", {holder}, {two}, ty_args=[R.Tuple([])])')
+        other = two
+        for _ in range(self.random.randint(1, 3)):
+            other = self.let(indent, f"R.add({other}, {two})")
+        found = self.let(indent, f'R.call_packed("random_relax.kept", {holder}, ty_args=[{self.tensor}])')
+        return f"R.add({found}, {other})"
+
+    def checked(self, one: str, two: str, indent: str) -> str:
+        """A tensor that is looked at on the way."""
+        copied = self.let(indent, f"R.negative({one})")
+        self.let(indent, f'R.assert_op(R.const(True, "bool"), [{copied}], format="not {{}}")')
+        self.let(indent, f'R.call_packed("random_relax.note", {copied}, ty_args=[R.Tuple([])])')
+        if self.random.random() < 0.2:
+            self.let(indent, f'R.print(R.max({copied}), format="printed {{}}")')
+        return f"R.add({copied}, {two})"
+
+    def recursive(self, one: str, two: str, indent: str) -> str:
+        """A function that calls itself."""
+        name = self.function()
+        number = 'R.Tensor((), "int64")'
+        lines = [
+            f"def {name}(t: {self.parameter}, c: {number}) -> {self.parameter}:",
+            *(["    n = T.int64()"] if not isinstance(self.rows, int) else []),
+            "    cls = M",
+            '    if R.greater(c, R.const(0, "int64")):',
+            "        a = R.negative(t)",
+            "        b = R.maximum(a, t)",
+            f'        w: {self.tensor} = cls.{name}(R.add(b, t), R.subtract(c, R.const(1, "int64")))',
+            "        r = R.add(w, b)",
+            "    else:",
+            f"        r = {self.random.choice(['R.add(t, t)', 't'])}",
+            "    return r",
+        ]
+        self.kernels.append("\n".join(f"    {line}" for line in ("@R.function(pure=False)", *lines)))
+        times = self.random.randint(0, 3)
+        return f'R.add(cls.{name}({one}, R.const({times}, "int64")), {two})'
+
+    def called(self, one: str, two: str, indent: str) -> str:
+        """A function of the module, public or private, that takes and gives tuples in tuples."""
+        name, p = self.function(), self.parameter
+        private = self.random.choice(["", ", private=True"])
+        lines = [
+            f"@R.function(pure=False{private})",
+            f"def {name}(t: R.Tuple({p}, R.Tuple({p}, {p}))) -> R.Tuple({p}, R.Tuple({p})):",
+            *(["    n = T.int64()"] if not isinstance(self.rows, int) else []),
+            "    i = t[1]",
+            "    b = R.add(t[0], i[0])",
+            f"    return (b, ({self.random.choice(['R.negative(i[1])', 'i[1]', 'b'])},))",
+        ]
+        self.kernels.append("\n".join(f"    {line}" for line in lines))
+        both = self.let(indent, f"cls.{name}(({one}, ({two}, {one})))")
+        return f"R.add({self.let(indent, f'{both}[1]')}[0], {both}[0])"
+
+    def moved(self, one: str, two: str, indent: str) -> str:
+        """Work on another device."""
+        there = self.let(indent, f"R.to_vdevice({one}, 'llvm:1')")
+        again = self.let(indent, f"R.to_vdevice({two}, 'llvm:1')")
+        done = self.let(indent, f"R.maximum(R.negative({there}), {again})")
+        return f"R.to_vdevice({done}, 'llvm:0')"
+
+    def result(self, known: list[str]) -> str:
+        """What `main` gives back."""
+        one, two, last = self.random.choice(known), self.random.choice(known), known[-1]
+        ways = [
+            f"(R.add({last}, {one}), R.negative({one}))",
+            f"({last}, ({one}, {one}), R.add({last}, {two}))",
+            f"(R.negative({last}), R.const(np.arange(3, dtype='float32')), ({two},))",
+            f"({last}, R.shape([{self.rows}, 7]), {last})",
+            f"R.add({last}, {one})",
+        ]
+        return self.random.choice(ways)
+
+
+DEVICES = 'I.module_global_infos({"vdevice": [I.vdevice({"kind": "llvm"}, 0), I.vdevice({"kind": "llvm"}, 1)]})'
+
 
 def random_program(seed: int) -> RandomProgram:
     """The program of a seed."""
@@ -324,39 +546,51 @@ def random_program(seed: int) -> RandomProgram:
     symbolic = draw.random() < 0.2
     rows: Any = "n" if symbolic else draw.choice([1, 3, 4, 8, 8])
     columns = draw.choice([1, 4, 5, 8, 8])
-    made = _Drawing(draw, rows, columns)
+    made = _Drawing(draw, rows, columns, devices=1 if symbolic or draw.random() < 0.8 else 2)
+    joined = draw.random() < 0.15
     known = made.body(["x0", "x1"], draw.randint(3, 8), " " * 8, 0)
-    results = [known[-1], draw.choice(known)]
-    quoted = f'R.Tensor(("{rows}", {columns}), "float32")' if symbolic else f'R.Tensor({made.shape}, "float32")'
+    result = made.result(known)
+    given = f"x0: {made.parameter}, x1: {made.parameter}"
+    fields = []
+    if joined:
+        given = f"given: R.Tuple({made.parameter}, R.Tuple({made.parameter}))"
+        fields = ["x0 = given[0]", "given_1 = given[1]", "x1 = given_1[0]"]
     text = "\n".join(
         [
             "@I.ir_module",
             "class M:",
+            *([f"    {DEVICES}"] if made.devices > 1 else []),
             *made.kernels,
             "    @R.function(pure=False)",
-            f'    def main(x0: {quoted}, x1: {quoted}, c0: R.Tensor((), "bool"), c1: R.Tensor((), "bool")):',
+            f'    def main({given}, c0: R.Tensor((), "bool"), c1: R.Tensor((), "bool")):',
             *(["        n = T.int64()"] if symbolic else []),
             "        cls = M",
+            *(f"        {line}" for line in fields),
             *made.lines,
-            f"        return (R.add({results[0]}, {results[1]}), R.negative({results[1]}))",
+            f"        return {result}",
         ]
     )
     words = {"I": I, "R": R, "T": T, "np": np}
     module = tvm.script.from_source(text, extra_vars=words)
     compact = tvm.script.from_source(re.sub(r", strides=\([^)]*\)", "", text), extra_vars=words)
     generator = np.random.default_rng(seed)
-    inputs = []
+    inputs: list[list[Any]] = []
     for turn, count in enumerate((1, 7, 32) if symbolic else (rows,) if made.once else (rows, rows)):
         tensors = [generator.integers(-8, 8, (count, columns)).astype("float32") for _ in range(2)]
-        inputs.append([*tensors, np.array(bool((seed + turn) % 2)), np.array(bool((seed + turn) // 2 % 2))])
-    return RandomProgram(module, compact, inputs, text, symbolic)
+        conditions = [np.array(bool((seed + turn) % 2)), np.array(bool((seed + turn) // 2 % 2))]
+        inputs.append([*([[tensors[0], [tensors[1]]]] if joined else tensors), *conditions])
+    return RandomProgram(module, compact, inputs, text, symbolic, made.devices)
+
+
+NOTES: list[bytes] = []
+"""What packed functions saw, since this was emptied last."""
 
 
 def register_functions() -> None:
     """The packed functions that programs call."""
 
-    def same(tensor: Any) -> Any:
-        return tensor
+    def same(value: Any) -> Any:
+        return value
 
     def same_ctx(context: Any, tensor: Any) -> Any:
         return tensor
@@ -367,5 +601,24 @@ def register_functions() -> None:
     def twice_into(tensor: Any, target: Any) -> None:
         target.copyfrom(tensor.numpy() * 2)
 
-    for function in (same, same_ctx, twice, twice_into):
+    def both_into(one: Any, two: Any, first: Any, second: Any) -> None:
+        second.copyfrom(one.numpy() - two.numpy())
+        first.copyfrom(two.numpy() * 2)
+
+    def pick(fields: Any) -> Any:
+        return fields[1][0]
+
+    def keep(tensor: Any) -> Any:
+        return tvm_ffi.List([tensor])
+
+    def put(holder: Any, tensor: Any) -> None:
+        holder.append(tensor)
+
+    def kept(holder: Any) -> Any:
+        return holder[-1]
+
+    def note(tensor: Any) -> None:
+        NOTES.append(tensor.numpy().tobytes())
+
+    for function in (same, same_ctx, twice, twice_into, both_into, pick, keep, put, kept, note):
         tvm.register_global_func(f"random_relax.{function.__name__}", function, override=True)
