@@ -41,7 +41,7 @@ from ..problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus,
 from ..stages import Extracted, Planned, extract_problem
 from ..verify import VerificationError
 from ..vocabulary import is_npu
-from .ranking import PlacedCall, Rank, Ranking, npu_calls
+from .ranking import DecodedConstants, PlacedCall, Rank, Ranking, npu_calls
 
 # Chosen by hand: on the benchmark networks each of them gives the best program of some. Others may be better.
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)
@@ -118,16 +118,17 @@ def called_once(extracted: Extracted) -> list[PlacedCall]:
     return [call for call in npu_calls(extracted.program) if called[call.invoke.function] == 1]
 
 
-def slicers(extracted: Extracted, slices: dict[bytes, Slices]) -> Cutters:
+def slicers(extracted: Extracted, slices: dict[bytes, Slices], decoded: DecodedConstants) -> Cutters:
     """The slicers of NPU functions with one buffer of constants. `slices`: the slices made so far, by constants; all
-    slicers of the same constants share them.
+    slicers of the same constants share them, and the weights in `decoded`.
     """
     found = {}
     for call in called_once(extracted):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
         if len(held) == 1 and held[0][1].dtype == np.uint8:
             data = held[0][1].tobytes()
-            found[call.invoke.function] = held[0][0], Slicer(call.program, slices.setdefault(data, Slices(data)))
+            made = slices.setdefault(data, Slices(data, decoded.setdefault(data, {})))
+            found[call.invoke.function] = held[0][0], Slicer(call.program, made)
     return found
 
 

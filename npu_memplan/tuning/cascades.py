@@ -37,7 +37,7 @@ from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, P
 from ..request import StripeOptions
 from ..stages import Extracted
 from ..vocabulary import is_npu
-from .ranking import ENDLESS, stream_cycles
+from .ranking import ENDLESS, DecodedConstants, stream_cycles
 
 if TYPE_CHECKING:
     from .candidate import Cutters, SearchBudget
@@ -324,11 +324,13 @@ class _Cut:
 class _Form:
     """A lowering of the model, cut into stripes for limits of the pool."""
 
-    def __init__(self, extracted: Extracted, memory_map: MemoryMap, slices: dict[bytes, Slices]) -> None:
+    def __init__(
+        self, extracted: Extracted, memory_map: MemoryMap, slices: dict[bytes, Slices], decoded: DecodedConstants
+    ) -> None:
         from .candidate import npu_programs, slicers
 
         self.extracted, self._where = extracted, memory_map
-        self._cutters, reuse = slicers(extracted, slices), extracted.loaded.request.options.reuse_inputs
+        self._cutters, reuse = slicers(extracted, slices, decoded), extracted.loaded.request.options.reuse_inputs
         slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in npu_programs(extracted)}
         self._groups = {
             v: CascadeSpace(p, reuse_inputs=reuse, memory_map=memory_map, slicer=slicer[v])
@@ -398,8 +400,8 @@ class _Form:
 class CascadeCache:
     """The forms of one model in some memories, and all results about their stripes, for pools of all sizes."""
 
-    def __init__(self, memory_map: MemoryMap) -> None:
-        self._memory_map = memory_map
+    def __init__(self, memory_map: MemoryMap, decoded: DecodedConstants) -> None:
+        self._memory_map, self._decoded = memory_map, decoded
         self._slices: dict[bytes, Slices] = {}
         self._forms: dict[int, _Form] = {}  # by the identity of their modules, which they keep
 
@@ -407,7 +409,7 @@ class CascadeCache:
         """The form `extracted`, in pools of its sizes."""
         key = id(extracted.loaded.module)
         if key not in self._forms:
-            self._forms[key] = _Form(extracted, self._memory_map, self._slices)
+            self._forms[key] = _Form(extracted, self._memory_map, self._slices, self._decoded)
         return self._forms[key].with_pools(extracted)
 
     def fewest_bytes(self, extracted: Extracted) -> Extracted | None:

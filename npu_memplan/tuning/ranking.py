@@ -19,7 +19,7 @@ from ..ethosu.arch import Architecture
 from ..ethosu.program.hazards import stream_of
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.schedule.constants import constant_blocks, in_place
+from ..ethosu.schedule.constants import DecodedWeights, constant_blocks, in_place
 from ..ethosu.schedule.prefetch.timed_program import DemandCache, port_cycles
 from ..ethosu.stream.decode import Command
 from ..ethosu.time import Assumptions, MemoryMap, ResourceUseCache, timeline
@@ -95,6 +95,7 @@ def stream_cycles(
 T = TypeVar("T")
 Rank = tuple[int, int]  # cycles, bytes
 Streams = tuple[tuple[PlacedCall, Sequence[Command]], ...]
+DecodedConstants = dict[bytes, dict[object, DecodedWeights]]  # the weights of constants, by these, then by operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Ranking:
     _known: dict[Planned, Rank] = field(default_factory=dict)
     _streams: dict[Planned, Streams] = field(default_factory=dict)
     _demand_caches: dict[tuple[str, str], DemandCache] = field(default_factory=dict)
+    decoded: DecodedConstants = field(default_factory=dict)
     _host_work: dict[Any, HostWork] = field(default_factory=dict)  # by function
 
     def __call__(self, planned: Planned) -> Rank:
@@ -211,6 +213,7 @@ class ModelCache:
         self._known: dict[object, Loaded | RefusalError] = {}
         self._extracted: dict[object, Extracted] = {}
         self._kept: dict[object, Any] = {}
+        self.decoded: DecodedConstants = {}
 
     def lower(self, wanted: CompileOptions) -> Loaded:
         """The model for `wanted`; raises the same error again where it was refused before."""
@@ -238,7 +241,7 @@ class ModelCache:
 
     def ranking(self, memory_map: MemoryMap) -> Ranking:
         """A ranking that keeps the resource uses of kernels of earlier programs."""
-        return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict))
+        return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict), decoded=self.decoded)
 
     def keep(self, key: object, make: Callable[[], T]) -> T:
         """The result of `make`, made once for each key."""

@@ -278,7 +278,7 @@ def _lower_native(
     if always_stripes and not budget.shares and all_spill():
         budget = replace(budget, in_place_shares=_AT_ONCE)
     if budget.stripes or always_stripes:
-        yield from models.keep(CascadeCache, lambda: CascadeCache(memory_map)).cut_forms(forms, budget)
+        yield from models.keep(CascadeCache, lambda: CascadeCache(memory_map, models.decoded)).cut_forms(forms, budget)
 
 
 def _may_gain(planned: Planned, rank: Ranking, budget: SearchBudget) -> bool:

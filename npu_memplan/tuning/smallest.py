@@ -130,7 +130,7 @@ def _reordered_programs(
     """The programs of native lowering whose operations have the order that the search for the fewest cycles takes."""
     if (memory_map := options.memory_map()) is None:
         return
-    stripes = models.keep(CascadeCache, lambda: CascadeCache(memory_map))
+    stripes = models.keep(CascadeCache, lambda: CascadeCache(memory_map, models.decoded))
     for objective in ("bytes", "cycles"):
         wanted = replace(options, objective=objective, max_ms=None, npu_compiler="tvm").resolve_defaults()
         with attempts.attempt_by(OURS):

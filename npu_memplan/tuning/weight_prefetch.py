@@ -289,7 +289,7 @@ def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int
     forms: _Forms = {}
     whole = sorted((PrefetchCandidate(program, rank, fast, limit) for program in programs), key=_optimistic_cycles)
     for one in whole:
-        forms[one] = _Uncut(one, slicers(one.plain.extracted, slices), []), _WHOLE
+        forms[one] = _Uncut(one, slicers(one.plain.extracted, slices, rank.decoded), []), _WHOLE
 
     def cut(form: _Uncut, parts: Sequence[int]) -> None:
         for part in parts:

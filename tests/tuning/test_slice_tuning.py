@@ -25,7 +25,7 @@ class Sliced:
     """A model whose maps hold `tight` bytes of the pool all the time."""
 
     def __init__(self, planned: Planned, tight: int) -> None:
-        (self.slicer,) = (slicer for _, slicer in slicers(planned.extracted, {}).values())
+        (self.slicer,) = (slicer for _, slicer in slicers(planned.extracted, {}, {}).values())
         memory_map = CompileOptions(
             "ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram", objective="bytes"
         ).memory_map()

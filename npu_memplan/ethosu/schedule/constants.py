@@ -224,16 +224,18 @@ class _WholeKernel:
         return weight_codec.encode_ordered(self.weights[slice(*part)], target, order)[core]
 
 
-_Known = tuple[_Core, ...] | _WholeKernel | None
+DecodedWeights = tuple[_Core, ...] | _WholeKernel | None
 
 
 class Slices:
-    """Constants, followed by slices of their weights; each slice is encoded once, however many programs read it."""
+    """Constants, followed by slices of their weights; each slice is encoded once, however many programs read it.
+    `decoded`: the weights of the same constants that were decoded before.
+    """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, decoded: dict[object, DecodedWeights] | None = None) -> None:
         self.data = data
         self.extended = bytearray()
-        self.cores: dict[object, _Known] = {}
+        self.cores: dict[object, DecodedWeights] = {} if decoded is None else decoded
         self._encoded: dict[object, tuple[int, int]] = {}
 
     @property
@@ -304,7 +306,7 @@ class Slicer:
         lengths = (operation.registers.get(stream.length, 0) for stream in WEIGHTS)
         return sum(lengths) if operation.op is Op.CONV else 0
 
-    def _read(self, operation: NpuOperation) -> _Known:
+    def _read(self, operation: NpuOperation) -> DecodedWeights:
         """The weights of an operation by core; None where they are not what is expected."""
         key = weights_of(operation)
         if key not in self.slices.cores:
