@@ -364,7 +364,8 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
         bound: Any = self.lookup_binding(argument) if isinstance(argument, relax.Var) else None
         if name_of(bound) == "dequantize":
             # a name that no variable of the module has: reasons for rejections are kept by name
-            return self.builder_.emit(ir.Call(bound.op, bound.args, bound.attrs), name_hint=f"{argument.name}_use")
+            again = ir.Call(bound.op, bound.args, bound.attrs, bound.ty_args, ret_ty=bound.ty)
+            return self.builder_.emit(again, name_hint=f"{argument.name}_use")
         return argument
 
 
