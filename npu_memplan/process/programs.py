@@ -33,18 +33,30 @@ def wait_for_end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
     """
     if (code := process.poll()) is not None:
         return code
-    try:
-        ended = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):  # not Linux, an old one, or nothing to wait for
+    ended = _open_process(process.pid)
+    if ended is None:
         return process.wait(timeout_s)
+    if not _has_ended(ended, timeout_s):
+        raise subprocess.TimeoutExpired(process.args, timeout_s)
+    return process.wait()
+
+
+def _open_process(process: int) -> int | None:
+    """A descriptor of a process for `_has_ended`."""
+    try:
+        return os.pidfd_open(process)
+    except (AttributeError, OSError):  # not Linux, an old one, or nothing to wait for
+        return None
+
+
+def _has_ended(descriptor: int, timeout_s: float) -> bool:
+    """Whether a process ends within `timeout_s`; closes its descriptor."""
     try:
         poll = select.poll()
-        poll.register(ended, select.POLLIN)
-        if not poll.poll(timeout_s * 1000):
-            raise subprocess.TimeoutExpired(process.args, timeout_s)
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
     finally:
-        os.close(ended)
-    return process.wait()
+        os.close(descriptor)
 
 
 MEMORY_BYTES = 16 << 30  # of one process, where the machine has as much: no program here comes near it
@@ -72,15 +84,17 @@ def start_program(
             preexec_fn=_process_limits(cpu_s, memory_bytes),
             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
         )
-        undo_at_end(process, partial(_kill_process, process.pid, os.killpg))
+        undo_at_end(process, partial(_kill_programs, process.pid))
     return process
 
 
 def end_program(process: subprocess.Popen[bytes]) -> None:
-    """End a program with its group, and close its pipes."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
+    """End a program with all that it started, and close its pipes."""
+    if process.returncode is None:
+        _kill_programs(process.pid)
+    else:  # its number may be another's
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     forget_undo(process)
     for stream in (process.stdin, process.stdout, process.stderr):
@@ -124,11 +138,11 @@ def ending_signal(work: Callable[[], object]) -> int:
                 work()
             finally:
                 os._exit(0)
-        undo_at_end(child, partial(_kill_process, child))
+        undo_at_end(child, partial(_kill_child, child))
     try:
         _, status = os.waitpid(child, 0)
     except BaseException:
-        _kill_process(child)
+        _kill_child(child)
         os.waitpid(child, 0)
         raise
     finally:
@@ -136,12 +150,42 @@ def ending_signal(work: Callable[[], object]) -> int:
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
-def _kill_process(process: int, kill: Callable[[int, int], None] = os.kill) -> None:
-    """Kill a child, with its group by `os.killpg`, and wait until it is dead; it may still be waited for."""
+def _kill_child(process: int) -> None:
+    """Kill a child and wait until it is dead; it may still be waited for."""
     with contextlib.suppress(OSError):
-        kill(process, signal.SIGKILL)
+        os.kill(process, signal.SIGKILL)
     with contextlib.suppress(OSError):  # its end is known already
         os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+
+
+def _kill_programs(process: int) -> None:
+    """Kill a child that has a group of its own, and whatever it and its children started in others, and wait until all
+    are dead: as long as one lives it may write into the folder that is about to go.
+    """
+    every = [process]
+    for one in every:  # what has stopped starts no more
+        for stop in (os.killpg, os.kill):
+            with contextlib.suppress(OSError):
+                stop(one, signal.SIGSTOP)
+        every += [child for child in _children(one) if child not in every]
+    watched = [descriptor for one in every[1:] if (descriptor := _open_process(one)) is not None]
+    for one in every:
+        with contextlib.suppress(OSError):
+            os.killpg(one, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.kill(one, signal.SIGKILL)
+    _kill_child(process)
+    for descriptor in watched:
+        _has_ended(descriptor, _LATER_S)
+
+
+def _children(process: int) -> list[int]:
+    """The children of a process, where the system tells."""
+    found: list[int] = []
+    for tasks in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, tasks.read_text().split())
+    return found
 
 
 def _process_limits(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -45,6 +46,35 @@ def test_the_clock_ends_it_with_what_it_started(tmp_path: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=0.01)
     assert_ends(child)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others do not tell a process's children")
+@pytest.mark.parametrize("ended_by", ["end_program", "a signal"])
+def test_what_its_programs_started_ends_with_it(ended_by: str, tmp_path: Path) -> None:
+    """A worker whose C compiler started another process: that has neither the worker's group nor its parent's end."""
+    worker = (
+        "from pathlib import Path; from npu_memplan.process.programs import run_program\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "run_program(['sh', '-c', 'sleep 600 & echo $! > $0/made; mv $0/made $0/child; wait', folder], folder, 600)"
+    )
+    ours = (
+        "import os, signal, sys, time; from pathlib import Path\n"
+        "from npu_memplan.process.ending import end_on_signals\n"
+        "from npu_memplan.process.programs import end_program, start_program\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "with end_on_signals():\n"
+        f"    process = start_program([sys.executable, '-c', {worker!r}], folder)\n"
+        "    while not (folder / 'child').exists(): time.sleep(0.01)\n"
+        f"    end_program(process) if {ended_by == 'end_program'} else os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    done = subprocess.run(python(ours), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == (0 if ended_by == "end_program" else 128 + signal.SIGTERM), done.stderr
+    child = int((tmp_path / "child").read_text())
+    try:
+        assert_ends(child)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def test_the_signal_that_work_ends_with(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
