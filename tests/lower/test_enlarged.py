@@ -10,6 +10,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.vocabulary import is_npu
 from tests.support.random_networks.branching import Branches, Map
 from tests.support.random_networks.verdict import Trial, Verdict
+from tests.support.tflite_builder import ModelBuilder
 
 OPTIONS = CompileOptions(npu_compiler="tvm", objective="bytes")
 ROWS_FIRST = (((1, 4, 1, 6, 8), 2), ((1, 8, 6, 1, 8), 3))
@@ -56,3 +57,14 @@ def test_what_the_user_keeps_on_the_host_stays_there() -> None:
 def test_repeated_channels_are_no_enlargement() -> None:
     outcome = Trial(network(CHANNELS), 1).compile_and_run(OPTIONS)
     assert outcome.verdict is Verdict.EXACT, outcome.message
+
+
+def test_what_picks_from_several_is_no_repetition() -> None:
+    """A column beside its own copy, and a reshape behind it."""
+    b = ModelBuilder()
+    x, joined, made = (b.tensor(shape, "int8", 0.1, 3) for shape in ((1, 6, 1), (1, 6, 2), (4, 3, 1)))
+    amounts = b.constant(np.array([[0, 0], [0, 0], [0, 1]], np.int32))
+    b.operator("MIRROR_PAD", [x, amounts], [joined], "MirrorPadOptions", 2, Mode=1)
+    b.operator("RESHAPE", [joined], [made], "ReshapeOptions", NewShape=[4, 3, 1])
+    functions = build_module(b.made([x], [made]).finish()).module.functions.values()
+    assert [is_npu(function) for function in functions].count(True) == 1

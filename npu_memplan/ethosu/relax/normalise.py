@@ -184,7 +184,7 @@ class _Enlargements(relax.PyExprMutator):  # type: ignore[misc]
         if name_of(value) != "call_tir":
             return None
         layer = (self.functions[value.args[0].name_hint].attrs or {}).get(LAYER)
-        if layer is None or str(layer["kind"]) != "picked":
+        if layer is None or str(layer["kind"]) != "picked" or len(value.args[1].fields) != 1:
             return None
         (read,) = value.args[1].fields
         shape = shape_of(read.ty)
