@@ -54,5 +54,5 @@ def test_a_pool_takes_the_padding_that_no_maximum_sees(name: str) -> None:
 @pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u65-512", "ethos-u85-256"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_padded_pool_is_exact(name: str, npu: str) -> None:
-    outcome = Trial(network(name), 1).compile_and_run(CompileOptions(npu, npu_compiler="tvm", effort="quick"))
+    outcome = Trial(network(name), 1).try_unchecked(CompileOptions(npu, npu_compiler="tvm", effort="quick"))
     assert outcome.verdict is Verdict.EXACT, outcome.message
