@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -90,16 +92,34 @@ def test_what_is_right_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert runner.run([VALUES]).outputs[0].reshape(-1).tolist() == [9, *(i - 8 + 1 + i % 3 for i in range(1, 16))]
 
 
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LocalRunner]:
+    """The runner of a program that a compiler has made: an element of the input, `in[7]`, chooses its fault."""
+    statement = "switch (in[7]) {\n"
+    for number, (text, _) in enumerate(FAULTS.values()):
+        statement += f"  case {number}: {{ {text} break; }}\n"
+
+    @cache
+    def runner(compiler: str) -> LocalRunner:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CC", compiler)
+            folder = toy(tmp_path_factory.mktemp("faulty") / "toy", statement + "  default: break;\n  }")
+            return LocalRunner(folder, RunOptions(sanitize=True))
+
+    return runner
+
+
 @pytest.mark.edited_c
 @pytest.mark.parametrize("name", COMPILERS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_named(fault: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", name)
-    statement, words = FAULTS[fault]
-    runner = LocalRunner(toy(tmp_path / "toy", statement), RunOptions(sanitize=True))
+def test_a_fault_is_named(fault: str, name: str, faulty: Callable[[str], LocalRunner]) -> None:
+    words = FAULTS[fault][1]
+    values = VALUES.copy()
+    values[0, 7] = list(FAULTS).index(fault)
+    runner = faulty(name)
     for _ in range(2):  # a runner is good for another run
         with pytest.raises(SanitizerError) as caught:
-            runner.run([VALUES])
+            runner.run([values])
         assert str(caught.value).startswith("host operator toy_step (step 0)")
         assert any(one in str(caught.value) for one in ([words] if isinstance(words, str) else words))
 

@@ -199,9 +199,7 @@ def read(text: str, page: str, folder: Path, update: Path | None = None, install
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
-def test_the_wheel_does_what_the_readme_and_the_tutorial_say(
-    tmp_path: Path, real_network: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wheel_does_what_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a wheel, outside of the checkout, with the dependencies that are there; or from a virtual environment that
     has the wheel and what pip took with it, where NPU_MEMPLAN_VENV names one (hosted CI makes it).
     """
@@ -213,21 +211,22 @@ def test_the_wheel_does_what_the_readme_and_the_tutorial_say(
         assert (installed / "pyvenv.cfg").is_file()
     else:
         build = [*pip, "wheel", *apart, "--no-build-isolation", "-w", str(made), str(REPOSITORY)]
-        subprocess.run(build, check=True, timeout=120)
+        subprocess.run(build, check=True, timeout=LIMIT_S)
         (wheel,) = made.glob("*.whl")
-        subprocess.run([*pip, "install", *apart, "--target", str(installed), str(wheel)], check=True, timeout=120)
+        subprocess.run([*pip, "install", *apart, "--target", str(installed), str(wheel)], check=True, timeout=LIMIT_S)
     folder.mkdir()
-    (folder / "models").symlink_to(real_network("vww_96_int8").parent)  # the larger ones and kws
     monkeypatch.chdir(folder)
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     (folder / "examples" / "digits").mkdir(parents=True)
     shutil.copy(REPOSITORY / "examples" / "digits" / "digits.tflite", folder / "examples" / "digits")
     read(readme, "README.md", folder, installed=installed)
-    tutorial = (DOCS / "tutorial.md").read_text(encoding="utf-8")
-    read(tutorial.partition("## 2.")[0] + tutorial.partition("## 6.")[2], "tutorial.md", folder, installed=installed)
+    # what else lies in the wheel: boards, the firmware project, networks
+    assert run("npu-memplan boards", folder, installed) == run("npu-memplan boards", folder)
+    made = run("npu-memplan new-firmware firmware --board corstone-300-u55 --model build/digits", folder, installed)
+    assert made[0] == 0, made[1]
     code, said = run("npu-memplan evidence --on local --only hello_world_int8 -o evidence -q", folder, installed)
     assert code == 0, said
-    assert said.startswith("4 of 4 programs bit-exact on local; cycles"), said  # the set is in the wheel
+    assert said.startswith("4 of 4 programs bit-exact on local; cycles"), said
     where = "import fvp_runner, npu_memplan; print(npu_memplan.__file__, fvp_runner.__file__)"
     _, printed = run(f'python -c "{where}"', folder, installed)
     assert all(path.startswith(str(installed)) for path in printed.split())

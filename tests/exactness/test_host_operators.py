@@ -1,4 +1,5 @@
-"""Every host operator equals its reference on generated models, at least three of each type: all in one program."""
+"""Every host operator equals its reference on generated models, at least three of each type, whatever compiler and
+level makes the C: all in one program."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from npu_memplan.frontend.tflite.lifted import import_tflite
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
-from tests.support.many_operators import run_together
+from tests.support.many_operators import EXTREMES, Together, networks_that_differ, run_sanitized, run_together
 from tests.support.operator_table import row
 from tests.support.plain_models import plain_values
 from tests.support.tflite_builder import ModelBuilder
@@ -61,12 +62,14 @@ def test_generated_models(dtype: str, tmp_path: Path) -> None:
             expected.append(reference.run(inputs[-1]))
             if (reference.what == "tflite-micro") != (reference_of(kind, dtype) == MICRO):
                 wrong.append(f"{case.name} ran in {reference.what}")
-    found = run_together(networks, inputs, tmp_path)
+    together = Together(networks, inputs, tmp_path)
+    found = run_sanitized(together, tmp_path)
     for network, ours, theirs in zip(networks, found, expected, strict=True):
         for a, b in zip(ours, theirs, strict=True):
             if a.dtype != b.dtype or not np.array_equal(a.reshape(-1), b.reshape(-1), equal_nan=a.dtype.kind == "f"):
                 wrong.append(network.name)
     assert wrong == []
+    assert networks_that_differ(together, tmp_path, EXTREMES, found) == []
 
 
 def test_parts_of_other_scales(tmp_path: Path) -> None:

@@ -7,14 +7,17 @@ replaced for the test.
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
 from npu_memplan.extract import STATES
@@ -30,6 +33,9 @@ from npu_memplan.verify import check
 from npu_memplan.vocabulary import KERNEL, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 
 from .built_c import Program
+
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+EXTREMES = list(product(COMPILERS, ("-O0", "-O3")))
 
 
 def module_of_all(networks: Sequence[Network], kernels: bool = True) -> Any:
@@ -74,7 +80,7 @@ class Together:
     def __init__(
         self, networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path, kernels: bool = True
     ) -> None:
-        self._networks, self._inputs = networks, inputs
+        self.networks, self._inputs = networks, inputs
         self.states: dict[str, np.ndarray] = {}  # what some hold before a run, in place of zero points
         module = module_of_all(networks, kernels)
         agents = frozenset((Agent.HOST,))
@@ -97,7 +103,7 @@ class Together:
     def pool(self) -> np.ndarray:
         """A poisoned pool with inputs and states; states start at their zero points."""
         given = {}
-        for n, (network, values) in enumerate(zip(self._networks, self._inputs, strict=True)):
+        for n, (network, values) in enumerate(zip(self.networks, self._inputs, strict=True)):
             for index, value in zip(network.inputs, values, strict=True):
                 given[f"m{n}_i{index}"] = value
             for index in network.states:
@@ -113,7 +119,7 @@ class Together:
     def outputs(self, pool: np.ndarray) -> list[list[np.ndarray]]:
         """The outputs of each network, after a run on `pool`."""
         found = iter([_view(pool, slot).copy() for slot in self._attributes[PLACED_OUTPUTS]])
-        return [[next(found).reshape(network.tensors[i].shape) for i in network.outputs] for network in self._networks]
+        return [[next(found).reshape(network.tensors[i].shape) for i in network.outputs] for network in self.networks]
 
 
 def _view(pool: np.ndarray, slot: Any) -> np.ndarray:
@@ -148,3 +154,16 @@ def run_with(together: Together, folder: Path, command: Sequence[str]) -> list[l
     function.restype = ctypes.c_int32
     assert function((ctypes.c_void_p * 1)(pool.ctypes.data)) == 0
     return together.outputs(pool)
+
+
+def networks_that_differ(
+    together: Together, folder: Path, ways: Sequence[tuple[str, str]], expected: Sequence[Sequence[np.ndarray]]
+) -> list[str]:
+    """Networks that give other bytes than `expected` where a compiler and a level make the C, and these."""
+    wrong = []
+    for way in ways:
+        found = run_with(together, folder, [*way, *REQUIRED_FLAGS])
+        for network, ours, theirs in zip(together.networks, found, expected, strict=True):
+            if any(a.tobytes() != b.tobytes() for a, b in zip(ours, theirs, strict=True)):
+                wrong.append(f"{network.name} {' '.join(way)}")
+    return wrong

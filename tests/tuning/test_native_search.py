@@ -250,7 +250,7 @@ def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypat
     folder = Path(searching.__file__).parent
     command = compiler_command()
     assert command is not None
-    line = [*command, *library.FLAGS, f"-I{Path(library.__file__).parent}", f"-I{folder}"]
+    line = [*command, *library.FLAGS, "-O1", f"-I{Path(library.__file__).parent}", f"-I{folder}"]
     files = [path for path in sorted(folder.glob("*.c")) if path.name != file]
     plain = [flag for flag in line if flag != "-shared"]
     subprocess.run([*plain, "-c", *map(str, files)], cwd=tmp_path, check=True)  # what is not changed is compiled once
