@@ -72,7 +72,7 @@ def test_processes_build_at_the_same_time_and_leave_one_library(tmp_path: Path) 
 def test_a_wheel_has_the_library_of_its_sources(tmp_path: Path, changed: bool) -> None:
     """It is loaded where there is no compiler; one of other sources is not."""
     wheel = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(wheel, cwd=REPOSITORY, check=True, timeout=120, capture_output=True)
+    subprocess.run(wheel, cwd=REPOSITORY, check=True, timeout=240, capture_output=True)
     (built,) = tmp_path.glob("*-py3-none-linux_*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(tmp_path / "site")

@@ -158,7 +158,7 @@ def test_a_linked_program_finds_them_in_its_ram(
     subprocess.run([*command, *map(str, sources), "-T", str(tmp_path / "memory.ld"), "-o", str(tmp_path / "a.elf")],
                    check=True)  # fmt: skip
     run = [str(QEMU), "-M", "mps3-an547", "-display", "none", "-monitor", "none", "-serial", "none"]
-    ran = subprocess.run([*run, "-semihosting", "-kernel", str(tmp_path / "a.elf")], check=False, timeout=60)
+    ran = subprocess.run([*run, "-semihosting", "-kernel", str(tmp_path / "a.elf")], check=False, timeout=240)
     assert ran.returncode == 0
 
 
