@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +17,14 @@ from fvp_runner.base import RunnerError, RunOptions, RunTimeoutError
 from fvp_runner.emulators.own_elf import run_elf
 from fvp_runner.emulators.qemu import Semihosting
 from fvp_runner.firmware_build.build import ElfError
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.kernels import TFLiteReference
+from npu_memplan import compile as compile_model
 from npu_memplan.cli import cli
+from npu_memplan.codegen.builds import LEAST_BYTES
 from npu_memplan.target_data import board_names
 from tests.firmware.conftest import EXAMPLE
+from tests.support.needs import need
 from tests.support.real_data import real_model
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
@@ -201,3 +207,39 @@ def test_what_cannot_be_run_is_reported(program: Callable[..., Path], tmp_path: 
         run_elf(program("seven", CODE_7), BOARD, OPTIONS, npu="ethos-u65-256")
     assert "takes the place of DIRECTORY and needs --board" in str(command("--elf", str(text)).exception)
     assert "are for --elf MY.elf" in str(command("--npu", "ethos-u55-32").exception)
+
+
+@pytest.mark.parametrize("more", [{}, {"constant_pools": {"flash": None}}], ids=["arrays", "pool"])
+def test_the_program_is_the_same(tmp_path: Path, more: dict[str, Any]) -> None:
+    runs = []
+    for incbin in (False, True):
+        folder = tmp_path / str(incbin)
+        artifact = compile_model(real_model("micro_speech_quantized"), folder, incbin=incbin, **more)
+        inputs = [np.arange(np.prod(s.shape)).astype(s.dtype).reshape(s.shape) for s in artifact.inputs]
+        runs.append(LocalRunner(folder).run(inputs).pools_after)
+    assert all(np.array_equal(a, b) for a, b in zip(*runs, strict=True))
+    files = sorted((tmp_path / "True" / "src").glob("*.bin"))
+    texts = sum(path.stat().st_size for path in (tmp_path / "True" / "src").glob("*.c"))
+    assert files
+    assert all(path.stat().st_size >= LEAST_BYTES for path in files)
+    assert 3 * texts < sum(path.stat().st_size for path in (tmp_path / "False" / "src").glob("*.c"))
+    assert "-Wa,-I," in (tmp_path / "True" / "src" / "micro_speech_quantized.cmake").read_text()
+    files[0].unlink()
+    with pytest.raises(RunnerError, match=files[0].name):
+        LocalRunner(tmp_path / "True")
+
+
+def test_an_arm_object_has_the_bytes_in_the_section(tmp_path: Path) -> None:
+    need("arm-none-eabi-gcc")
+    compile_model(real_model("micro_speech_quantized"), tmp_path / "a", incbin=True)
+    source = tmp_path / "a" / "src"
+    (constants,) = source.glob("*_npu_constants_0.bin")
+    target = tmp_path / "npu.o"
+    command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-O2", "-c", f"-I{source}", f"-Wa,-I,{source}"]
+    subprocess.run([*command, str(source / "micro_speech_quantized_npu.c"), "-o", str(target)], check=True)
+    section = tmp_path / "section"
+    copy = ["arm-none-eabi-objcopy", "-O", "binary", "--only-section=.rodata.npu_memplan", str(target), str(section)]
+    subprocess.run(copy, check=True)
+    at = section.read_bytes().find(constants.read_bytes())
+    assert at >= 0
+    assert at % 16 == 0

@@ -1,18 +1,21 @@
-"""SHRAM layouts and block choices against Vela's own: its streams, and its list of legal blocks."""
+"""SHRAM layouts and block choices against Vela's own, and operators of which only the smallest blocks fit."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from npu_memplan.ethosu.arch import Architecture, Shape, accelerator
-from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65
+from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65, ETHOS_U85
+from npu_memplan.ethosu.lower.emit import LayerRefusedError
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import Role
 from npu_memplan.ethosu.schedule.blocks import BESIDE, BlockChoice, Blocks, block_work, places
@@ -24,7 +27,13 @@ from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map
 from npu_memplan.ethosu.time.cost import resource_use
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from tests.support.arithmetic_models import VALID, binary, convolution, pool, unary
 from tests.support.chains import Chain
+from tests.support.on_model import npu_graph
+from tests.support.single_operators import Case
+
+pytest.importorskip("tflite_micro")
+from tests.support.against_reference import equals_reference
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -194,3 +203,50 @@ def _busy(op: Operation, choice: BlockChoice, target: Architecture) -> float:
     """Cycles of all memories together."""
     memory_map = default_memory_map(target).with_constants_near()
     return sum(load.cycles for load in resource_use(op.with_registers(choice.registers(op)), target, memory_map).loads)
+
+
+U85_256 = "ethos-u85-256"
+NPUS = ["ethos-u55-128", *(a.name for a in ETHOS_U85)]
+
+
+def _softmax(dtype: str, *shape: int) -> Callable[..., Any]:
+    zero = -128 if dtype == "int8" else 0
+    return partial(
+        unary, name="SOFTMAX", dtype=dtype, shape=shape, out=(1 / 256, zero), in_scale=0.05, options="SoftmaxOptions",
+        Beta=1.0,
+    )  # fmt: skip
+
+
+def _rows(dtype: str, rows: int, columns: int, depth: int) -> Callable[..., Any]:
+    return partial(binary, dtype=dtype, first=(1, rows, columns, depth), second=(1, 1, columns, depth))
+
+
+MODELS = {
+    "softmax_48x16": _softmax("int8", 1, 48, 16),
+    "softmax_96x32": _softmax("int8", 1, 96, 32),
+    "softmax_49x64_uint8": _softmax("uint8", 1, 49, 64),
+    "add_rows_int8": _rows("int8", 3, 97, 1001),
+    "add_rows_int16": _rows("int16", 3, 64, 1001),
+    "max_pool_int8": partial(pool, kernel=(7, 7), stride=(3, 3), shape=(22, 31, 1001)),
+    "max_pool_int16": partial(pool, kernel=(7, 3), stride=(2, 3), shape=(22, 31, 1001), dtype="int16"),
+    "depthwise_k8_int16": partial(
+        convolution, kernel=(8, 8), stride=(1, 3), shape=(16, 31, 1000), dtype="int16", depthwise=True, padding=VALID
+    ),
+    "depthwise_k7_int16": partial(
+        convolution, kernel=(7, 7), stride=(3, 3), shape=(22, 13, 1001), dtype="int16", depthwise=True, padding=VALID
+    ),
+}
+
+
+@pytest.mark.parametrize("npu", NPUS)
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_the_reference(name: str, npu: str) -> None:
+    equals_reference(Case(name, "smallest_blocks", MODELS[name]), npu, 3)
+
+
+def test_what_fits_nothing_is_reported() -> None:
+    graph = npu_graph(Case("any", "", MODELS["softmax_48x16"]).build(), U85_256)
+    target = accelerator(U85_256)
+    assert target.rams is not None
+    with pytest.raises(LayerRefusedError, match="no block of an element-wise operation with kernel 1x1"):
+        lower(graph, replace(target, rams=replace(target.rams, output_bytes=8)))

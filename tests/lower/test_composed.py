@@ -11,7 +11,7 @@ from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op, Register
 from tests.support.arithmetic_models import binary
-from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
@@ -135,7 +135,7 @@ def test_inverse_square_roots_of_every_value(scales: tuple[float, float]) -> Non
     y = b.tensor((1, 1, 256), "int8", scales[1], -128)
     b.operator("RSQRT", [x], [y], None, 1)
     model = b.made([x], [y]).finish()
-    graph = only_graph(partition_for_ethosu(import_relax(model)))
+    graph = npu_graph(model)
     values = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256)
     found = run_program(lower(graph, accelerator("ethos-u55-256")), {"t0": values})[0]
     assert np.array_equal(found, Reference(model).run([values])[0])
@@ -235,7 +235,7 @@ def test_softmax_of_pixels_has_the_rows_of_its_map(shape: tuple[int, ...], rows:
     b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
     model = b.made([x], [y]).finish()
     check(model)
-    program = lower(only_graph(partition_for_ethosu(import_relax(model))), accelerator("ethos-u55-256")).program
+    program = lower(npu_graph(model), accelerator("ethos-u55-256")).program
     kernels = [operation for operation in program.operations if operation.op is not Op.DMA_START]
     assert {o.registers[Register.OFM_HEIGHT_M1] + 1 for o in kernels[1:]} == {rows}
 
@@ -276,7 +276,7 @@ def test_softmax_of_one_class_up_to_all_of_them(npu: str, classes: int, operatio
     x, y = b.tensor(values.shape, "int8", 0.5, 0), b.tensor(values.shape, "int8", 1 / 256, -128)
     b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
     model = b.made([x], [y]).finish()
-    lowered = lower(only_graph(partition_for_ethosu(import_relax(model), npu)), accelerator(npu))
+    lowered = lower(npu_graph(model, npu), accelerator(npu))
     assert sum(operation.op is not Op.DMA_START for operation in lowered.program.operations) == operations
     (found,) = run_program(lowered, {"x": values})
     (wanted,) = Reference(model).run([values])
@@ -288,7 +288,7 @@ def test_a_layer_whose_scale_cannot_be_applied_is_named() -> None:
     x, y = (b.tensor((1, 4, 4, 8), "int8", 0.5, 3) for _ in range(2))
     z = b.tensor((1, 4, 4, 8), "int8", 1e-30)
     b.operator("ADD", [x, y], [z], "AddOptions")
-    graph = only_graph(partition_for_ethosu(import_relax(b.made([x, y], [z]).finish())))
+    graph = npu_graph(b.made([x, y], [z]).finish())
     with pytest.raises(LoweringError, match=r"^layer add\S* of \S+ cannot be lowered: the scale 9\.\S+ is above"):
         lower(graph, accelerator("ethos-u55-256"))
 
@@ -300,7 +300,7 @@ def test_products_of_any_scale_saturate(dtype: str) -> None:
     x, y = (b.tensor((1, 16, 16, 1), dtype, 0.5, info.min + 3) for _ in range(2))
     z = b.tensor((1, 16, 16, 1), dtype, 1e-31, info.max)
     b.operator("MUL", [x, y], [z], "MulOptions")
-    graph = only_graph(partition_for_ethosu(import_relax(b.made([x, y], [z]).finish())))
+    graph = npu_graph(b.made([x, y], [z]).finish())
     every = np.arange(256).reshape(1, 16, 16, 1) + info.min
     inputs = {"x": every.astype(dtype), "y": every[:, ::-1].astype(dtype)}
     (found,) = run_program(lower(graph, accelerator("ethos-u55-256")), inputs)

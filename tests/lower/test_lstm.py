@@ -8,7 +8,7 @@ import pytest
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
-from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
 from tests.support.recurrent_models import lstm_layer as layer
 from tests.support.relax_import import import_relax
 from tests.support.tflite_builder import ModelBuilder
@@ -76,7 +76,7 @@ def test_what_stays_on_the_host_says_why() -> None:
 
 def test_the_hidden_state_is_copied_once() -> None:
     """Steps read the hidden state where the step before wrote it: in the output."""
-    graph = only_graph(partition_for_ethosu(import_relax(lstm())))
+    graph = npu_graph(lstm())
     program = lower(graph, accelerator("ethos-u55-256")).program
     hidden = [b.name for b in program.buffers if b.dtype == "int8" and b.role.value == "state"]
     touched = [i for i in range(len(program.operations)) if any(n in hidden for n, _ in program.buffers_of(i))]

@@ -15,12 +15,10 @@ from npu_memplan.ethosu.lower.emit import exact_window
 from npu_memplan.ethosu.lower.operands import Operand, Padding, TensorView, Window
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import FeatureMap, Kernel
-from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference
 from tests.support.arithmetic_models import SAME, VALID, convolution, quantize
-from tests.support.on_model import only_graph
-from tests.support.relax_import import import_relax
+from tests.support.on_model import npu_graph
 from tests.support.single_operators import Case
 
 pytest.importorskip("tflite_micro")
@@ -76,7 +74,7 @@ def test_the_sums_are_the_same_however_the_input_is_seen() -> None:
 
 def kernels(made: Case, npu: str) -> list[tuple[int, int, int]]:
     """Input width, input depth and taps of each operation."""
-    graph = only_graph(partition_for_ethosu(import_relax(made.build()), npu))
+    graph = npu_graph(made.build(), npu)
     program = lower(graph, accelerator(npu)).program
     found = []
     for index, operation in enumerate(program.operations):

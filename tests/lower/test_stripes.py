@@ -17,20 +17,24 @@ from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
-from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.blocks import places
-from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
+from npu_memplan.ethosu.schedule.stripes.cascade_space import (
+    CascadeSpace,
+    apply,
+    choose,
+    cycles_with_copies,
+    least_bytes,
+)
 from npu_memplan.ethosu.schedule.stripes.group import Group
 from npu_memplan.ethosu.schedule.stripes.rows import slice_rows
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
-from npu_memplan.tuning.cascades import best_choice, pareto_front
+from npu_memplan.tuning.cascades import beside_copies, best_choice, pareto_front
 from npu_memplan.verify import Constraint, verify
 from tests.support.arithmetic_models import binary
 from tests.support.chains import Chain, planned_alone, problem_of, random_chain, run_at
-from tests.support.on_model import only_graph, random_inputs, run_program
-from tests.support.relax_import import import_relax
+from tests.support.on_model import npu_graph, random_inputs, run_program
 
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
 U85 = tuple(a.name for a in ETHOS_U85)
@@ -230,7 +234,7 @@ def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, inte
 def test_constants_may_be_the_first_operand(name: str, second: tuple[int, ...], npu: str) -> None:
     """Ethos-U85 has the operands in their order, so that the rows are those of the second."""
     model = binary(np.random.default_rng(1), name, second=second, constant=True, reverse=True, same=name == "MINIMUM")
-    graph = only_graph(partition_for_ethosu(import_relax(model.finish()), npu))
+    graph = npu_graph(model.finish(), npu)
     lowered = lower(graph, accelerator(npu))
     inputs = random_inputs(graph, 2)
     (layer,) = (slice_rows(lowered.program, i) for i in range(len(lowered.program.operations)))
@@ -257,3 +261,34 @@ def test_rows_that_nobody_reads_keep_layers_together() -> None:
         inputs = random_inputs(chain.graph(), 8)
         (found,) = run_at(program, lowered.constants, planned_alone(program)[0], inputs)
         assert np.array_equal(found, run_program(lowered, inputs)[0])
+
+
+ENDLESS = 1 << 40
+
+
+def _spaces(seed: int) -> tuple[CascadeSpace, CascadeSpace]:
+    """The constants beside the maps, and in flash."""
+    program = lower(random_chain(seed), accelerator("ethos-u55-256")).program
+    far = CascadeSpace(program)
+    return far.among(default_memory_map(program.accelerator).with_constants_near()), far
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_copies_hide_no_more_than_they_can(seed: int) -> None:
+    near, far = _spaces(seed)
+    operations = range(len(near.program.operations))
+    kernels = sum(map(near.whole_cycles, operations))
+    copies = sum(far.costs.copy(kept) for kept in map(far.costs.constant_block, operations) if kept)
+    assert max(kernels, copies) <= cycles_with_copies(near, far, (), ENDLESS) <= kernels + copies
+    assert cycles_with_copies(near, far, (), 0) == sum(map(far.whole_cycles, operations))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_choice_is_the_best_estimate_that_fits(seed: int) -> None:
+    near, far = _spaces(seed)
+    most = max(near.chains.whole_bytes)
+    for limit in (least_bytes(near), most * 3 // 4, most, 2 * most):
+        found = beside_copies(near, far, limit, 20_000)
+        assert found.cycles == cycles_with_copies(near, far, found.groups, limit)
+        if found.size_bytes <= limit:
+            assert found.cycles <= cycles_with_copies(near, far, choose(near, limit), limit)

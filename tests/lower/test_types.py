@@ -1,28 +1,112 @@
-"""A QUANTIZE between int8 and uint8 that changes no number is no operation before layers that read either."""
+"""Types beside int8: uint8 against LiteRT, int16 against TFLite Micro, and a QUANTIZE between int8 and uint8 that is no
+operation where it changes no number."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fvp_runner.references.base import ReferenceRunError
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.movement import Slice
+from npu_memplan.ethosu.layers.softmax import Softmax
 from npu_memplan.ethosu.lower.layer import LayerGraph
+from npu_memplan.ethosu.lower.operands import LayerTensor
+from npu_memplan.ethosu.lower.scaling import conv_scale
 from npu_memplan.ethosu.lowering import Lowered, lower
-from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference
-from tests.support.arithmetic_models import convolution, fully_connected, pool
-from tests.support.on_model import only_graph, run_program
-from tests.support.relax_import import import_relax
-from tests.support.single_operators import Case
+from tests.support.arithmetic_models import binary, convolution, fully_connected, pool, prelu, unary
+from tests.support.on_model import npu_graph, run_program
+from tests.support.operator_table import row
+from tests.support.single_operators import Case, all_cases
 from tests.support.tflite_builder import ModelBuilder
 
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 pytest.importorskip("tflite_micro")
+
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "SOFTMAX"])
+def test_equals_litert(kind: str, number: int) -> None:
+    equals_reference(row(kind, "uint8", number), "ethos-u55-256", 5)
+
+
+def test_uint8_has_one_multiplier_made_of_a_float32_product() -> None:
+    scales = 0.0235294122248888, 0.0243, 0.0235294122248888
+    assert conv_scale(*scales, single=True) != conv_scale(*scales)
+
+
+def test_litert_is_taken_where_tflite_micro_has_no_kernel() -> None:
+    model = row("ADD", "uint8").build()
+    assert TFLiteReference(model).what == "LiteRT's reference kernels"
+    assert TFLiteReference(row("ADD", "int8").build()).what == "tflite-micro"
+    with pytest.raises(
+        ReferenceRunError, match="neither tflite-micro nor LiteRT's reference kernels can run reference"
+    ):
+        TFLiteReference(row("L2_NORMALIZATION", "int16").build())
+
+
+_NEITHER = ("matmul_int16",)  # no operator of the host either
+_softmax = partial(unary, name="SOFTMAX", dtype="int16", out=(1 / 32768, 0), options="SoftmaxOptions")
+_square = partial(binary, name="SQUARED_DIFFERENCE", dtype="int16")
+INT16_CASES = [
+    *(c for c in all_cases() if "int16" in c.name and c.name not in _NEITHER),
+    Case("softmax_int16_rows", "softmax", partial(_softmax, shape=(1, 5, 6, 17), in_scale=0.0004, Beta=1.0)),
+    Case("softmax_int16_wide", "softmax", partial(_softmax, shape=(1, 1000), in_scale=0.003, Beta=1.0)),
+    Case("squared_difference_int16", "squared_difference", partial(_square, ratio=0.8)),
+    Case("squared_difference_int16_channel", "squared_difference", partial(_square, second=(1, 1, 1, 9), ratio=3.0)),
+    Case("squared_difference_int16_constant", "squared_difference", partial(_square, constant=True)),
+    Case("prelu_int16_channel", "prelu", partial(prelu, dtype="int16", shape=(1, 5, 6, 37))),
+    Case("prelu_int16_scalar", "prelu", partial(prelu, dtype="int16", per_channel=False)),
+]
+_SHAPES = (
+    *("conv_int16_s2", "depthwise_int16_s2", "dense_int16", "add_int16", "tanh_int16_wide"),
+    *("softmax_int16_rows", "squared_difference_int16", "prelu_int16_channel"),
+)
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
+@pytest.mark.parametrize("case", INT16_CASES, ids=lambda c: c.name)
+def test_int16_equals_the_reference(case: Case, npu: str) -> None:
+    equals_reference(case, npu, 6)
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u65-512", "ethos-u85-128", "ethos-u85-1024"])
+@pytest.mark.parametrize("case", [c for c in INT16_CASES if c.name in _SHAPES], ids=lambda c: c.name)
+def test_equals_the_reference_on_other_npus(case: Case, npu: str) -> None:
+    equals_reference(case, npu, 6)
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
+def test_a_difference_may_have_17_bits(npu: str) -> None:
+    ends, shape, scale = np.array([-32768, -32767, 0, 32766, 32767], np.int16), (1, 5, 5, 1), 0.01
+    b = ModelBuilder()
+    x, y = b.tensor(shape, "int16", scale), b.tensor(shape, "int16", scale)
+    z = b.tensor(shape, "int16", scale**2 * 2**32 / 32000)
+    b.operator("SQUARED_DIFFERENCE", [x, y], [z], "SquaredDifferenceOptions", 2)
+    model = b.made([x, y], [z]).finish()
+    graph = npu_graph(model, npu)
+    given = [values.reshape(shape) for values in np.meshgrid(ends, ends)]
+    (found,) = run_program(lower(graph, accelerator(npu)), dict(zip(graph.inputs, given, strict=True)))
+    (wanted,) = TFLiteReference(model, "ends").run(given)
+    assert 31990 < wanted.max() < 32767
+    assert np.array_equal(found.reshape(-1), wanted.reshape(-1))
+
+
+@pytest.mark.parametrize(("scale", "taken"), [(200.0, True), (400_000.0, False)])
+def test_a_softmax_whose_multiplier_has_no_32_bits_is_left(scale: float, taken: bool) -> None:
+    layer = Softmax("softmax", ("x",), "y")
+    x, y = LayerTensor("x", (1, 8), "int16", scale), LayerTensor("y", (1, 8), "int16", 1 / 32768)
+    assert (layer.unsupported_reason((x,), y) is None) is taken
+
+
 NPU = "ethos-u55-256"
 
 
@@ -43,14 +127,14 @@ def quantised(layer: Callable[..., ModelBuilder], scale: float = 1.0, zero: int 
 
 
 def graph_of(case: Case) -> LayerGraph:
-    return only_graph(partition_for_ethosu(import_relax(case.build()), NPU))
+    return npu_graph(case.build(), NPU)
 
 
 def operations(lowered: Lowered) -> list[Op]:
     return [operation.op for operation in lowered.program.operations]
 
 
-CASES: dict[str, tuple[Case, list[Op]]] = {
+QUANTISED: dict[str, tuple[Case, list[Op]]] = {
     "convolution": (quantised(convolution), [Op.CONV]),
     "few channels": (quantised(convolution, shape=(8, 16, 3), stride=(2, 2)), [Op.CONV]),
     "depthwise": (quantised(convolution, depthwise=True), [Op.DEPTHWISE]),
@@ -61,15 +145,15 @@ CASES: dict[str, tuple[Case, list[Op]]] = {
 }
 
 
-@pytest.mark.parametrize("label", CASES)
+@pytest.mark.parametrize("label", QUANTISED)
 def test_it_is_left_out_where_no_number_changes(label: str) -> None:
-    case, expected = CASES[label]
+    case, expected = QUANTISED[label]
     assert operations(lower(graph_of(case), accelerator(NPU))) == expected
 
 
-@pytest.mark.parametrize("label", CASES)
-def test_equals_the_reference(label: str) -> None:
-    equals_reference(CASES[label][0], NPU, 5)
+@pytest.mark.parametrize("label", QUANTISED)
+def test_quantised_equals_the_reference(label: str) -> None:
+    equals_reference(QUANTISED[label][0], NPU, 5)
 
 
 def test_rows_with_gaps_are_moved_for_who_needs_dense_ones() -> None:

@@ -1,4 +1,4 @@
-"""Real networks, all checks on, against tflite-micro; skipped where the models are absent."""
+"""The NPU model against tflite-micro on single operators and real networks, and on streams that others ship."""
 
 from __future__ import annotations
 
@@ -8,14 +8,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fvp_runner.npu_model.network import NetworkModel, NetworkRun
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
-from tests.support.trial import random_inputs, try_model
+from tests.support.compiled_cases import ACCELERATORS
+from tests.support.single_operators import all_cases
+from tests.support.trial import random_inputs, try_case, try_model
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
-
-from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.references.interpreters import Reference
+
+CASES = tuple(all_cases())
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+def test_single_operator_is_bit_exact(number: int) -> None:
+    accelerator = ACCELERATORS[number % len(ACCELERATORS)]
+    trial = try_case(CASES[number], accelerator, fuzz=2)
+    assert trial.wrong == 0, f"{trial.wrong} of {trial.elements} elements differ on {accelerator}"
+
+
+@pytest.mark.parametrize("number", range(5, len(CASES), 30), ids=[case.name for case in CASES[5::30]])
+def test_single_operator_of_the_legacy_core_is_bit_exact(number: int) -> None:
+    trial = try_case(CASES[number], ACCELERATORS[number // 30 % len(ACCELERATORS)], core="legacy")
+    assert trial.wrong == 0
+
 
 MODELS = (
     ("ad01_int8", "ethos-u55-128", "Shared_Sram"),
@@ -69,3 +86,31 @@ def test_states_are_kept_between_inferences_and_reset_to_their_zero_points(share
     npu.reset()
     for got, want in zip(npu.run(inputs).outputs, reference.run(inputs), strict=True):
         assert np.array_equal(got, want)
+
+
+def run(path: Path) -> NetworkRun:
+    data = path.read_bytes()
+    network = read_network(data, path.name)
+    generator = np.random.default_rng(3)
+    inputs = [network.tensors[i] for i in network.inputs]
+    given = [generator.integers(-128, 128, t.shape, np.int64).astype(t.dtype) for t in inputs]
+    return NetworkModel(network, data).run(given, fuzz_schedules=1)
+
+
+@pytest.mark.parametrize("name", ["ad_imu_u55_256_vela", "rnnoise_u55_256_vela"])
+def test_no_false_alarm(name: str, foreign_stream: Callable[[str], Path]) -> None:
+    """Part-kernel-first convolutions behind kernels of several blocks; DMA lengths rounded up behind an input."""
+    (stats,) = run(foreign_stream(name)).stats
+    assert stats.operations > 15
+    assert stats.timing == ()
+
+
+def test_a_kernel_that_only_a_transfer_from_flash_keeps_from_reading_too_early(
+    foreign_stream: Callable[[str], Path],
+) -> None:
+    (stats,) = run(foreign_stream("face_detect_u55_64_vela")).stats
+    assert stats.operations == 611
+    (message,) = stats.timing
+    assert message.startswith("relies on timing: operation 526 (DEPTHWISE at stream offset 0x6208) has BLOCKDEP 3")
+    assert "before operation 524 (POOL at stream offset 0x6154) has written it, unless that ends during" in message
+    assert "the wait for operation 525 (DMA_START at stream offset 0x6174) between them (1,040 bytes)" in message

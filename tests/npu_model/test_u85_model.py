@@ -1,9 +1,11 @@
-"""The model of Ethos-U85: operators and networks against tflite-micro; what is broken on purpose is reported."""
+"""The model of Ethos-U85: operators and networks against tflite-micro; what is broken is reported; BLOCKDEP."""
 
 from __future__ import annotations
 
 import random
 import struct
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from fvp_runner.npu_model.arithmetic import weights
 from fvp_runner.npu_model.arithmetic.rescale import Scale
+from fvp_runner.npu_model.checks import hazards as check
 from fvp_runner.npu_model.errors import (
     BlockDependencyError,
     IllegalValueError,
@@ -25,19 +28,21 @@ from fvp_runner.npu_model.errors import (
 )
 from fvp_runner.npu_model.model import NpuModel
 from fvp_runner.npu_model.network import NetworkModel
-from fvp_runner.npu_model.spec.stream import DecodedStep
+from fvp_runner.npu_model.spec.stream import DecodedStep, DecodedStream
 from fvp_runner.npu_model.spec.u85 import CONFIRMED, divides_average, unconfirmed_features
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.arch import Language
+from npu_memplan.ethosu.arch import Architecture, Language
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.program.describe import describe
-from npu_memplan.ethosu.stream.decode import Operation, StreamError, Wait, decode
+from npu_memplan.ethosu.program.hazards import largest_blockdep
+from npu_memplan.ethosu.stream.decode import Marker, Operation, StreamError, Wait, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, PoolMode, Register, ScaleRounding, TableKind
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.lift import lift_program
+from tests.support.block_order import MOST, largest, pairs
 from tests.support.damage import damaged_streams, targets, wrong_registers
 from tests.support.needs import need_data
 from tests.support.real_data import REPOSITORY, shared_folder
@@ -46,6 +51,7 @@ from tests.support.tflite_builder import ModelBuilder
 from tests.support.trial import try_case
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
+
 
 NPUS = [a.name for a in ETHOS_U85]
 CASES = tuple(all_cases())
@@ -337,3 +343,39 @@ def test_jumps_that_lead_nowhere_never_end_or_do_not_wait_are_found() -> None:
     start = next(c.offset_bytes for c in commands if isinstance(c, Operation)) // 4 + 1
     with pytest.raises(MissingWaitError, match="put KERNEL_WAIT 0 and DMA_WAIT 0 before it"):
         model.prepare_stream((*call.words[:start], _ALWAYS, 4 * start + 8, *call.words[start:]))
+
+
+# Name -> (kernels or chains that follow another, those that must wait for its blocks, those where Vela waits longer).
+STREAMS = {
+    "kws_ref_model": (129, 120, 1),
+    "pretrainedResnet_quant": (126, 118, 0),
+    "str_ww_ref_model": (123, 108, 2),
+    "micro_speech_quantized": (80, 71, 5),
+}
+
+
+def is_clean(npu: Architecture, before: Sequence[Operation], after: Sequence[Operation], value: int) -> bool:
+    """What the model says of the two with this BLOCKDEP."""
+    first = after[0].with_registers({Register.BLOCKDEP: value})
+    stream = encode([*before, first, *after[1:], Marker(Op.STOP, 0xFFFF)])
+    try:
+        return check.check_blockdep(DecodedStream.decode_words(stream, npu)) == ()
+    except BlockDependencyError:
+        return False
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_raising_any_blockdep_beyond_what_is_safe_is_reported(name: str) -> None:
+    """20 streams in all: the largest safe value is never an alarm, one more always is, and Vela never goes beyond."""
+    found: Counter[str] = Counter()
+    model = (REPOSITORY / "tests" / "models" / f"{name}.tflite").read_bytes()
+    for npu in ETHOS_U85:
+        (call,) = read_network(compile_tflite(model, VelaOptions(npu.name), name).network).npu_calls
+        for before, after, _ in pairs(decode(call.words, npu.language)):
+            safe, vela = largest(before, after, npu.macs), after[0][Register.BLOCKDEP]
+            assert vela <= safe
+            assert is_clean(npu, before, after, safe)
+            assert safe == MOST or not is_clean(npu, before, after, safe + 1)
+            assert vela <= min(largest_blockdep(before[-1], one, npu) for one in after) <= safe
+            found.update(all=1, waits=safe < MOST, longer=vela < safe)
+    assert (found["all"], found["waits"], found["longer"]) == STREAMS[name]

@@ -1,24 +1,33 @@
-"""Whole models by native lowering: wholly on the NPU, equal to tflite-micro, and below the legacy arenas."""
+"""Whole models by native lowering, also of int16 and of float biases: on the NPU, equal to tflite-micro."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+from tvm import relax
 
+from fvp_runner import runner
 from fvp_runner.references.interpreters import Reference
+from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
+from npu_memplan.ethosu.relax.normalise import normalise
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lowered import build_module
+from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, BufferKind, Pool
-from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.inputs import load_inputs
+from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
+from tests.support.tflite_builder import ModelBuilder
 
 SMALL = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "person_detect", "ad01_int8", "str_ww_ref_model",
          "hello_world_int8", "micro_speech_quantized", "trained_lstm_int8")  # fmt: skip
@@ -50,7 +59,7 @@ def test_equals_the_reference(name: str, shared_model: Callable[[str], Path]) ->
 @pytest.mark.parametrize("name", ["kws_ref_model", "pretrainedResnet_quant"])
 def test_equals_the_reference_on_other_npus(name: str, npu: str, shared_model: Callable[[str], Path]) -> None:
     data = shared_model(name).read_bytes()
-    graph = only_graph(partition_for_ethosu(import_relax(data), npu))
+    graph = npu_graph(data, npu)
     inputs = random_inputs(graph, 12)
     found = run_program(lower(graph, accelerator(npu)), inputs)
     assert np.array_equal(found[0], Reference(data).run(list(inputs.values()))[0])
@@ -71,3 +80,132 @@ def test_arenas_are_below_the_legacy_ones(name: str, shared_model: Callable[[str
         branches=(),
     )
     assert plan(inside).usage[0].used_bytes < LEGACY_BYTES[name]
+
+
+SCALE = 1e-3  # of activations
+SAME, VALID, RELU = 0, 1, 1
+
+
+def network(last: str) -> bytes:
+    """Convolution, depthwise convolution, a sum of both, a pool, a product, and `last` on ten values."""
+    rng = np.random.default_rng(16)
+    b = ModelBuilder()
+
+    def weights(*shape: int) -> np.ndarray:
+        return rng.integers(-127, 128, shape).astype(np.int8)
+
+    def bias(channels: int, scale: Any) -> int:
+        return b.constant(rng.integers(-(1 << 20), 1 << 20, channels).astype(np.int64), SCALE * scale)
+
+    window: dict[str, Any] = {"Padding": SAME, "StrideH": 1, "StrideW": 1, "FusedActivationFunction": RELU}
+    window |= {"DilationHFactor": 1, "DilationWFactor": 1}
+    scales = rng.uniform(0.0005, 0.001, 16).astype(np.float32)
+    x = b.tensor((1, 12, 12, 4), "int16", SCALE)
+    wide, deep = (b.tensor((1, 12, 12, 16), "int16", SCALE) for _ in range(2))
+    b.operator(
+        "CONV_2D", [x, b.constant(weights(16, 3, 3, 4), scales), bias(16, scales)], [wide], "Conv2DOptions", 3, **window
+    )
+    kernels = b.constant(weights(1, 3, 3, 16), scales, axis=3)
+    depthwise = {"DepthMultiplier": 1, **window}
+    b.operator("DEPTHWISE_CONV_2D", [wide, kernels, bias(16, scales)], [deep], "DepthwiseConv2DOptions", 3, **depthwise)
+    total, pooled = b.tensor((1, 12, 12, 16), "int16", 1.5 * SCALE), b.tensor((1, 6, 6, 16), "int16", 1.5 * SCALE)
+    b.operator("ADD", [wide, deep], [total], "AddOptions", 2)
+    pool = {"Padding": VALID, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    b.operator("MAX_POOL_2D", [total], [pooled], "Pool2DOptions", 2, **pool)
+    flat = b.tensor((1, 576), "int16", 1.5 * SCALE)
+    b.operator("RESHAPE", [pooled, b.constant(np.array([1, 576], np.int32))], [flat], "ReshapeOptions", 1)
+    logits, y = b.tensor((1, 10), "int16", 2.0**-10), b.tensor((1, 10), "int16", 2.0**-15)
+    product = [flat, b.constant(weights(10, 576), 1e-4), bias(10, 1.5e-4)]
+    b.operator("FULLY_CONNECTED", product, [logits], "FullyConnectedOptions", 4)
+    if last == "SOFTMAX":
+        b.operator(last, [logits], [y], "SoftmaxOptions", Beta=1.0)
+    else:
+        b.operator(last, [logits], [y])
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize("last", ["TANH", "SOFTMAX"])
+def test_an_int16_network_equals_the_reference(last: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(network(last))
+    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
+    assert not [o.kind for o in artifact.operators if o.agent is Agent.HOST]
+    assert artifact.notes == ()
+    machine, reference = runner.create("local", tmp_path / "out"), Reference(path.read_bytes())
+    for seed in (1, 2):
+        inputs = load_inputs(artifact, [f"random:{seed}"])
+        (ours,), (theirs,) = machine.run(inputs).outputs, reference.run(inputs)
+        assert np.array_equal(ours.reshape(-1), theirs.reshape(-1))
+        assert len(set(theirs.reshape(-1).tolist())) > 5
+
+
+class Network:
+    """pad, convolution with a float bias, average pool, flatten, bias + product: quantised around each."""
+
+    def __init__(self, pad_mode: str = "constant", bias_size: float = 1.0, pad_scale: float = 0.02) -> None:
+        rng = np.random.default_rng(3)
+        b = relax.BlockBuilder()
+        image = relax.Var("image", relax.TensorType((1, 4, 8, 8), "int8"))
+
+        def scaling(scale: float, zero: int) -> tuple[Any, Any]:
+            return relax.const(np.float32(scale)), relax.const(np.int8(zero))
+
+        def stored(value: Any, scale: float, zero: int) -> Any:
+            pair = scaling(scale, zero)
+            return b.emit(relax.op.dequantize(b.emit(relax.op.quantize(value, *pair, out_dtype="int8")), *pair))
+
+        def weights(*shape: int) -> Any:
+            values = relax.const(rng.integers(-127, 128, shape).astype(np.int8))
+            scales = relax.const(rng.uniform(0.002, 0.01, shape[0]).astype(np.float32))
+            return b.emit(relax.op.dequantize(values, scales, relax.const(np.zeros(shape[0], np.int8)), axis=0))
+
+        def bias(size: int) -> Any:
+            return relax.const((rng.normal(0, 1, size) * bias_size).astype(np.float32))
+
+        with b.function("main", [image]):
+            with b.dataflow():
+                x = b.emit(relax.op.dequantize(image, *scaling(0.02, -5)))
+                pad = b.emit(relax.op.nn.pad(x, [0, 0, 0, 0, 0, 1, 0, 1], pad_mode=pad_mode, pad_value=0.5))
+                y = b.emit(relax.op.nn.conv2d(stored(pad, pad_scale, -5), weights(8, 4, 3, 3), strides=2))
+                y = b.emit(relax.op.add(y, b.emit(relax.op.reshape(bias(8), (1, 8, 1, 1)))))
+                y = stored(b.emit(relax.op.nn.relu(y)), 0.03, -128)
+                flat = b.emit(relax.op.reshape(b.emit(relax.op.nn.avg_pool2d(y, 4, 4)), (1, 8)))
+                kernel = b.emit(relax.op.permute_dims(weights(5, 8)))
+                product = b.emit(relax.op.matmul(stored(flat, 0.02, -128), kernel))
+                logits = b.emit(relax.op.quantize(b.emit(relax.op.add(bias(5), product)), *scaling(0.05, 3)))
+                result = b.emit_output(logits)
+            b.emit_func_output(result)
+        self.module = b.finalize()
+
+
+IMAGE = np.random.default_rng(2).integers(-128, 128, (1, 4, 8, 8)).astype(np.int8)
+
+
+def on_the_host(module: Any) -> np.ndarray:
+    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    return np.asarray(machine["main"](tvm.runtime.tensor(IMAGE)).numpy()).astype(int)
+
+
+@pytest.mark.parametrize("pad_scale", [0.02, 0.03])  # behind the pad: as before it, or quantised anew
+def test_all_of_it_runs_on_the_npu(pad_scale: float) -> None:
+    module = Network(pad_scale=pad_scale).module
+    partitioned = partition_for_ethosu(module)
+    assert host_operators(partitioned) == ()
+    (found,) = run_program(lower(only_graph(partitioned), accelerator("ethos-u55-256")), {"image": IMAGE})
+    wanted = on_the_host(module)
+    assert len(np.unique(wanted)) == 5
+    assert np.abs(found.astype(int) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "options, left",
+    [
+        ({}, set()),
+        ({"pad_mode": "reflect"}, {"nn.pad"}),  # the value cannot be said in stored values
+        ({"bias_size": 1e6}, {"nn.conv2d", "add", "matmul"}),  # no int32 holds it
+    ],
+)
+def test_values_stay_what_they_were(options: dict[str, Any], left: set[str]) -> None:
+    module = Network(**options).module
+    assert np.abs(on_the_host(normalise(module)) - on_the_host(module)).max() <= 1
+    assert left == {o.kind for o in host_operators(partition_for_ethosu(module))}

@@ -14,7 +14,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import FEW_BYTES, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
-from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
 
@@ -36,7 +36,7 @@ def equals_reference(case: Case, npu: str, seed: int, wanted: LoweringTarget = F
 
 def operations_of(case: Case, npu: str) -> list[Op]:
     """What the NPU runs of the whole model."""
-    graph = only_graph(partition_for_ethosu(import_relax(case.build()), npu))
+    graph = npu_graph(case.build(), npu)
     return [operation.op for operation in lower(graph, accelerator(npu)).program.operations]
 
 

@@ -89,4 +89,12 @@ def only_graph(partitioned: Any) -> LayerGraph:
     return build_graph(function, "npu")
 
 
-__all__ = ["lower", "only_graph", "random_inputs", "run_program"]
+def npu_graph(model: bytes, npu: str = "ethos-u55-256") -> LayerGraph:
+    """The layers of a TFLite model that is one function for the NPU."""
+    from npu_memplan.ethosu.relax.partition import partition_for_ethosu
+    from tests.support.relax_import import import_relax
+
+    return only_graph(partition_for_ethosu(import_relax(model), npu))
+
+
+__all__ = ["lower", "npu_graph", "only_graph", "random_inputs", "run_program"]

@@ -1,15 +1,53 @@
-"""Shapes of a file that contradict each other are refused by name: no operator indexes outside of its tensors."""
+"""Models that no converter should write: windows of one element, the scale 0.0, shapes that contradict each other."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from npu_memplan.frontend.host_ops import unsupported_reason
-from npu_memplan.models.flatbuffer import NetworkError
+from npu_memplan.frontend.tflite.lifted import import_host_only
+from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
+from tests.support.arithmetic_models import pool, unary
 from tests.support.single_op import TensorSpec, constant, write_model
+from tests.support.tflite_builder import ModelBuilder
+
+pytest.importorskip("tflite_micro")
+
+
+@pytest.mark.parametrize("kind", ["MAX", "AVERAGE"])
+def test_pool(bit_exact, kind: str) -> None:
+    """TVM's C printer had taken the second reading of the accumulator from before it was stored."""
+    bit_exact(pool(np.random.default_rng(0), kind, (1, 1), (2, 2), 1, (8, 8, 4)).finish())
+
+
+def test_softmax_of_one_class(bit_exact) -> None:
+    options = {"options": "SoftmaxOptions", "shape": (5, 1), "in_scale": 0.08, "out": (1 / 256, -128), "Beta": 1.0}
+    bit_exact(unary(np.random.default_rng(0), "SOFTMAX", **options).finish())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_a_factor(dtype: str, bit_exact: Callable[..., Any]) -> None:
+    bit_exact(times_zeros("MUL", dtype))
+
+
+@pytest.mark.parametrize("kind", ["ADD", "SUB"])
+def test_the_reference_stops_at_other_operands(kind: str) -> None:
+    with pytest.raises(UnsupportedModelError, match="'t2' is not quantised"):
+        import_host_only(times_zeros(kind, "int8"))
+
+
+def times_zeros(kind: str, dtype: str) -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 72), dtype, 0.03), b.tensor((1, 72), dtype, 0.05, 0 if dtype == "int16" else 4)
+    zeros = b.constant(np.zeros((1, 72), dtype), 0.0)
+    b.operator(kind, [x, zeros], [y], f"{kind.capitalize()}Options", 2)
+    return b.made([x], [y]).finish()
 
 
 def _t(*shape: int) -> TensorSpec:

@@ -1,0 +1,215 @@
+"""Elements in other places: transposes, pads of channels, places of maxima, reversals, copies of strided boxes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.layers.movement import Box, Move, batch_and_space, depth_and_space, pick_moves
+from npu_memplan.ethosu.lowering import lower
+from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
+from npu_memplan.ethosu.stream.isa import Op
+from tests.support.against_reference import equals_reference, operations_of
+from tests.support.movement_models import pad, transpose
+from tests.support.on_model import npu_graph
+from tests.support.relax_import import import_relax
+from tests.support.single_operators import Case
+from tests.support.tflite_builder import ModelBuilder
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+
+TRANSPOSES = {
+    "three planes": (((0, 2, 3, 1), (1, 3, 5, 48), "int8"), [Op.CONV]),
+    "three planes uint8": (((0, 2, 3, 1), (1, 3, 5, 32), "uint8"), [Op.CONV]),
+    "without a batch": (((1, 2, 0), (1, 8, 5, 16), "int8"), [Op.CONV]),
+    "three channels": (((0, 3, 1, 2), (1, 6, 32, 3), "int8"), [Op.CONV]),
+    "one row": (((0, 2, 3, 1), (1, 2, 1, 64), "int8"), [Op.CONV]),
+    "other columns": (((0, 2, 3, 1), (1, 3, 5, 40), "int8"), [Op.POOL] * 3),
+    "other types": (((0, 2, 3, 1), (1, 3, 5, 16), "int16"), [Op.POOL] * 3),
+    "more planes": (((0, 2, 3, 1), (1, 9, 5, 16), "int8"), [Op.POOL] * 9),
+    "other axes": (((0, 3, 2, 1), (1, 16, 16, 3), "int8"), [Op.POOL] * 3),
+}
+
+
+def transposed(label: str) -> Case:
+    order, shape, dtype = TRANSPOSES[label][0]
+    return Case(f"transpose_{label}", "transpose", lambda rng: transpose(rng, order, dtype, shape))
+
+
+@pytest.mark.parametrize("label", TRANSPOSES)
+def test_few_planes_take_one_operation(label: str) -> None:
+    assert operations_of(transposed(label), "ethos-u55-256") == TRANSPOSES[label][1]
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512"])
+@pytest.mark.parametrize("label", TRANSPOSES)
+def test_transposes_equal_the_reference(label: str, npu: str) -> None:
+    equals_reference(transposed(label), npu, 3)
+
+
+NONE = (0, 0)
+PADS = {  # of [1, 5, 6, 10]: amounts, type, operations
+    "behind": ((NONE, NONE, NONE, (0, 5)), "int8", 2),
+    "in front": ((NONE, NONE, NONE, (3, 0)), "uint8", 2),
+    "on both sides": ((NONE, NONE, NONE, (2, 5)), "int16", 3),
+    "more than there are": ((NONE, NONE, NONE, (0, 35)), "int8", 5),
+    "every side": ((NONE, (1, 2), (3, 1), (20, 2)), "int8", 8),
+}
+
+
+def padded(label: str) -> Case:
+    amounts, dtype, _ = PADS[label]
+    return Case(f"pad_{label}", "pad", lambda rng: pad(rng, amounts, dtype))
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512"])
+@pytest.mark.parametrize("label", PADS)
+def test_pads_equal_the_reference(label: str, npu: str) -> None:
+    equals_reference(padded(label), npu, 3)
+
+
+@pytest.mark.parametrize("label", PADS)
+def test_channels_are_made_of_what_is_there(label: str) -> None:
+    graph = npu_graph(padded(label).build(), "ethos-u55-256")
+    lowered = lower(graph, accelerator("ethos-u55-256"))
+    assert len(lowered.program.operations) == PADS[label][2]
+    assert bool(lowered.constants) == (label == "every side")  # rows and columns are copied
+
+
+MACS = (128, 256, 512, 1024, 2048)
+PLACES = (((1, 5, 6, 10), 3), ((1, 5, 60, 10), 2), ((1, 50, 6, 33), 1), ((4, 1000), -1), ((7, 3), 0))
+REVERSES = (
+    *(((1, 5, 6, 10), [3]), ((1, 5, 60, 10), [2]), ((1, 50, 6, 33), [1]), ((4, 1000), [1])),
+    *(((2, 16, 16, 21), [1, 2]), ((7, 3), [0]), ((300,), [0]), ((8, 6, 1), [2])),
+)
+
+
+def places(rng: np.random.Generator, shape: tuple[int, ...], axis: int, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    x, a = b.tensor(shape, dtype, 0.1, 3), b.constant(np.array([axis], np.int32))
+    y = b.tensor(tuple(np.delete(shape, axis)), "int32")
+    b.operator("ARG_MAX", [x, a], [y], "ArgMaxOptions", 2, OutputType=2)
+    return b.made([x], [y])
+
+
+def backwards(rng: np.random.Generator, shape: tuple[int, ...], axes: list[int], dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    zero = 0 if dtype == "int16" else 3
+    x, y = (b.tensor(shape, dtype, 0.1, zero) for _ in range(2))
+    b.operator("REVERSE_V2", [x, b.constant(np.array(axes, np.int32))], [y], "ReverseV2Options", 1)
+    return b.made([x], [y])
+
+
+@pytest.mark.parametrize("macs", MACS)
+@pytest.mark.parametrize(("shape", "axis"), PLACES)
+def test_places_equal_the_reference(shape: tuple[int, ...], axis: int, macs: int) -> None:
+    case = Case(f"places {shape} {axis}", "arg_max", partial(places, shape=shape, axis=axis, dtype="int8"))
+    equals_reference(case, f"ethos-u85-{macs}", macs)
+    assert operations_of(case, f"ethos-u85-{macs}") == [Op.POOL]
+
+
+@pytest.mark.parametrize("number", range(3 * len(REVERSES)))
+def test_reverses_equal_the_reference(number: int) -> None:
+    (shape, axes), dtype = REVERSES[number // 3], ("int8", "uint8", "int16")[number % 3]
+    case = Case(f"reverse {shape} {axes}", "reverse", partial(backwards, shape=shape, axes=axes, dtype=dtype))
+    npu = f"ethos-u85-{MACS[number % len(MACS)]}"
+    equals_reference(case, npu, number)
+    assert operations_of(case, npu) == [Op.POOL]
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (places(np.random.default_rng(0), (4, 9), 1, "int8"), "places of maxima, which only Ethos-U85 does"),
+        (backwards(np.random.default_rng(0), (4, 9), [1], "int8"), "values backwards, which only Ethos-U85 does"),
+    ],
+)
+def test_others_leave_them_to_the_host(model: ModelBuilder, reason: str) -> None:
+    module = partition_for_ethosu(import_relax(model.finish()), "ethos-u65-512")
+    assert not npu_functions(module)
+    assert any(reason in operator.reason for operator in host_operators(module))
+
+
+def moved(moves: Iterable[Move], values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """What `moves` make of `values`, none of which is negative; no element is made twice."""
+    out = np.full(shape, -1)
+    for source, target in moves:
+        assert (out[_slices(target)] == -1).all()
+        out[_slices(target)] = values[_slices(source)]
+    return out
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    parts = zip(box.begin, box.shape, box.step, strict=True)
+    return tuple(slice(first, first + (count - 1) * step + 1, step) for first, count, step in parts)
+
+
+def _numbers(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(math.prod(shape)).reshape(shape)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_picked_axes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 5)))
+    places = [rng.integers(0, n, rng.integers(1, 12)) for n in shape]
+    if seed % 2:
+        places = [np.sort(axis) for axis in places]
+    moves = list(pick_moves([[int(place) for place in axis] for axis in places]))
+    values = _numbers(shape)
+    assert (moved(moves, values, tuple(map(len, places))) == values[np.ix_(*places)]).all()
+    assert all(box.step[-1] == 1 for move in moves for box in move)
+
+
+def test_runs_are_as_few_as_tiles_and_mirrors_need() -> None:
+    assert len(list(pick_moves([[0], [*range(5)] * 3, [*range(4)] * 2, [*range(9)]]))) == 6
+    assert len(list(pick_moves([[0], [1, 0, 1, 2, 3, 2], [*range(4)], [*range(9)]]))) == 3
+    assert len(list(pick_moves([[0], [0, 2, 4, 6], [*range(4)], [*range(9)]]))) == 1
+    assert len(list(pick_moves([[0], [*range(4)], [*range(4)], [0, 2, 4, 6]]))) == 4  # nothing steps through channels
+
+
+@pytest.mark.parametrize(("block", "packed"), [(2, (2, 3, 5, 12)), (3, (1, 2, 2, 9)), (1, (1, 2, 3, 4))])
+def test_depth_and_space(block: int, packed: tuple[int, ...]) -> None:
+    images, height, width, channels = packed
+    depth = channels // block**2
+    values = _numbers(packed)
+    spread = values.reshape(images, height, width, block, block, depth).transpose(0, 1, 3, 2, 4, 5)
+    spread = spread.reshape(images, height * block, width * block, depth)
+    moves = list(depth_and_space(packed, block))
+    assert (moved(moves, values, spread.shape) == spread).all()
+    assert (moved([(b, a) for a, b in moves], spread, packed) == values).all()
+
+
+@pytest.mark.parametrize("crops", [((0, 0), (0, 0)), ((1, 0), (0, 2)), ((3, 1), (2, 1)), ((4, 2), (0, 0))])
+@pytest.mark.parametrize("block", [(2, 3), (1, 2), (3, 1)])
+def test_batch_and_space(block: tuple[int, int], crops: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    images, rows, columns, depth = 2, 7, 6, 3
+    batch = _numbers((images * math.prod(block), rows, columns, depth))
+    whole = batch.reshape(*block, images, rows, columns, depth).transpose(2, 3, 0, 4, 1, 5)
+    whole = whole.reshape(images, rows * block[0], columns * block[1], depth)
+    (top, bottom), (left, right) = crops
+    image = whole[:, top : whole.shape[1] - bottom, left : whole.shape[2] - right]
+    moves = list(batch_and_space(image.shape, batch.shape, block, (top, left)))
+    assert (moved([(b, a) for a, b in moves], batch, image.shape) == image).all()
+    if not any((*crops[0], *crops[1])):
+        assert (moved(moves, image, batch.shape) == batch).all()
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u65-512", "ethos-u85-1024"])
+@pytest.mark.parametrize(("count", "fits"), [(64, True), (65, False)])
+def test_many_copies_stay_on_the_host(count: int, fits: bool, npu: str) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 3, 5, 8), "int8", 0.1, 3), b.tensor((1, 3 * count, 5, 8), "int8", 0.1, 3)
+    times = b.constant(np.array([1, count, 1, 1], np.int32))
+    b.operator("TILE", [x, times], [y], "TileOptions", 2)
+    module = partition_for_ethosu(import_relax(b.made([x], [y]).finish()), npu)
+    reasons = [operator.reason for operator in host_operators(module)]
+    assert bool(npu_functions(module)) == fits
+    assert reasons == ([] if fits else ["it takes 65 copies; at most 64 pay on the NPU"])

@@ -1,0 +1,285 @@
+"""Other forms of a program give the same results: another order, other blocks, other slices, tables where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npu_memplan import pipeline, planners
+from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65, ETHOS_U85
+from npu_memplan.ethosu.lowering import Lowered, lower
+from npu_memplan.ethosu.program.access import Role, accesses
+from npu_memplan.ethosu.program.hazards import stream_of
+from npu_memplan.ethosu.program.program import BufferRole, NpuOperation, NpuProgram
+from npu_memplan.ethosu.schedule.blocks import places
+from npu_memplan.ethosu.schedule.constants import constant_blocks, loaded_early, may_lie_beside, read_table, weights_of
+from npu_memplan.ethosu.schedule.order import reorder_operations
+from npu_memplan.ethosu.schedule.prefetch.copies import FreeCapacity, OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.search import WORK, stretch_ranges, tune_slices
+from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram, _Stream
+from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.ethosu.time.timeline import prepare_steps
+from npu_memplan.options import CompileOptions
+from npu_memplan.request import request
+from npu_memplan.stages import Planned
+from npu_memplan.tuning.candidate import (
+    ProgramCandidate,
+    called_once,
+    cycles_by_model,
+    reblock_worst,
+    rebuild_problem,
+    slicers,
+)
+from npu_memplan.tuning.ranking import Ranking, npu_calls
+from tests.support.on_model import npu_graph, random_inputs, run_program
+from tests.support.prefetch_oracle import best_copies
+from tests.support.tflite_builder import ModelBuilder
+from tests.tuning.conftest import MODELS
+
+
+def bytes_over_time(program: NpuProgram) -> list[int]:
+    """Of maps, while each operation runs."""
+    sizes = {b.name: b.size_bytes for b in program.buffers if b.role not in (BufferRole.CONSTANTS, BufferRole.LUT)}
+    inputs = {b.name for b in program.buffers if b.role is BufferRole.INPUT}
+    live = {name: span for name, span in program.live_ranges().items() if name in sizes}
+    return [
+        sum(sizes[name] for name, (first, last) in live.items() if (first <= i or name in inputs) and i <= last)
+        for i in range(len(program.operations))
+    ]
+
+
+def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
+    planned: Callable[..., Planned], stream: Callable[[Planned], Any]
+) -> None:
+    before = planned("pretrainedResnet_quant", "tvm", 60_000)
+    (call,) = called_once(before.extracted)
+    memory_map = before.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    program = reorder_operations(call.program, memory_map.with_constants_near())
+    assert reorder_operations(program, memory_map.with_constants_near()) is program
+    assert program != call.program
+    assert sorted(map(id, program.operations)) == sorted(map(id, call.program.operations))
+    old, new = bytes_over_time(call.program), bytes_over_time(program)
+    assert max(new) <= max(old)
+    assert sum(new) < sum(old)
+    assert_same_meaning(call.program, program)
+    extracted = rebuild_problem(before.extracted, {call.invoke.function: program})
+    after = Planned(extracted, planners.plan(extracted.problem))
+    one, other = stream(before), stream(after)
+    assert one.run(one.commands) == other.run(other.commands)
+
+
+@pytest.mark.parametrize("name", ["kws_ref_model", "hello_world_int8"])
+def test_a_chain_stays_as_it_is(planned: Callable[..., Planned], name: str) -> None:
+    before = planned(name, "tvm", 120_000)
+    (call,) = called_once(before.extracted)
+    memory_map = before.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    assert reorder_operations(call.program, memory_map.with_constants_near()) is call.program
+
+
+def assert_same_meaning(old: NpuProgram, new: NpuProgram) -> None:
+    """Whatever reads or overwrites a byte, a table's included, does so behind the same operation as before."""
+
+    def pairs(program: NpuProgram) -> set[tuple[int, int]]:
+        found: set[tuple[int, int]] = set()
+        last: dict[tuple[str, int], list[tuple[NpuOperation, bool]]] = {}
+        for index, operation in enumerate(program.operations):
+            for name, spans, writes in program.accesses(index):
+                if program.buffer(name).role is BufferRole.CONSTANTS:
+                    continue
+                for page in dict.fromkeys(page for a, b in spans for page in range(a // 256, -(-b // 256))):
+                    known = last.setdefault((name, page), [])
+                    found.update((id(other), id(operation)) for other, wrote in known if wrote or writes)
+                    known.append((operation, writes))
+        return found
+
+    assert pairs(old) == pairs(new)
+
+
+BLOCKS = {r for r in Register if r.name.startswith("OFM_BLK_")} | {
+    *(Register.IFM_IB_END, Register.IFM2_IB_START, Register.AB_START, Register.BLOCKDEP)
+}
+
+
+def ranking(planned: Planned) -> Ranking:
+    memory_map = planned.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    return Ranking(memory_map)
+
+
+@pytest.mark.parametrize(("name", "npu_compiler"), [("pretrainedResnet_quant", "tvm"), ("kws_ref_model", "vela")])
+def test_fewer_cycles_under_every_model_and_the_same_results(
+    planned: Callable[..., Planned], stream: Callable[[Planned], Any], name: str, npu_compiler: str
+) -> None:
+    before = planned(name, npu_compiler)
+    rank = ranking(before)
+    candidate = ProgramCandidate(before, rank(before))
+    found = reblock_worst(candidate, rank, cycles_by_model(candidate, rank))
+    assert found is not None
+    was, now = cycles_by_model(candidate, rank), found.cycles
+    assert now < was
+    assert all(new <= old for new, old in zip(now, was, strict=True))
+    after = found.build(rank)
+    assert rank(after) == Ranking(rank.memory_map)(after)
+    assert {p.buffer: p.offset_bytes for p in after.plan.placements} == {
+        p.buffer: p.offset_bytes for p in before.plan.placements
+    }
+    (old,), (new,) = (npu_calls(one.extracted.program) for one in (before, after))
+    for was_one, is_one in zip(old.program.operations, new.program.operations, strict=True):
+        rest = [{r: v for r, v in o.registers.items() if r not in BLOCKS} for o in (was_one, is_one)]
+        assert rest[0] == rest[1]
+        assert was_one.addresses == is_one.addresses
+    first, second = stream(before), stream(after)
+    assert second.run(second.commands, fuzz=4) == first.run(first.commands)
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u65-512", "ethos-u85-256"])
+def test_what_kernels_wait_for_is_known_while_blocks_are_chosen(npu: str) -> None:
+    options = CompileOptions(npu, npu_compiler="tvm", objective="cycles")
+    loaded = pipeline.lower(pipeline.read(MODELS / "pretrainedResnet_quant.tflite", request(options)))
+    planned = pipeline.plan(pipeline.extract_problem(loaded))
+    rank = ranking(planned)
+    (call,) = npu_calls(planned.extracted.program)
+    place = call.places(planned.extracted.problem, planned.plan).__getitem__
+    demand_cache = rank.demand_cache(call.program.accelerator)
+    timed = _Stream(call.program, stream_of(call.program, place), demand_cache)
+    changes = dict(timed.changes())
+    assert changes
+    operations = [
+        replace(o, registers={**o.registers, **changes.get(i, {})}) for i, o in enumerate(call.program.operations)
+    ]
+    made = stream_of(replace(call.program, operations=tuple(operations)), place)
+    assert [known for _, known in timed._steps] == [
+        known for _, known in prepare_steps(made, demand_cache.resource_uses)
+    ]
+
+
+LIMIT, MOST = 16_000, 4_096
+# bytes of the pool, and of a slice where nothing else is said
+
+
+class Sliced:
+    """A model whose maps hold `tight` bytes of the pool all the time."""
+
+    def __init__(self, planned: Planned, tight: int) -> None:
+        (self.slicer,) = (slicer for _, slicer in slicers(planned.extracted, {}, {}).values())
+        memory_map = CompileOptions(
+            "ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram", objective="bytes"
+        ).memory_map()
+        assert memory_map is not None
+        self.memory_map, program = memory_map, self.slicer.program
+        self.held = [OccupiedRange(0, len(program.operations) - 1, 0, tight)]
+        self.place, self.demand_cache = places(program, memory_map), DemandCache(program.accelerator, memory_map)
+
+    def timed_program(self, program: NpuProgram) -> TimedProgram:
+        return TimedProgram(program, constant_blocks(program), self.place, self.demand_cache, 2)
+
+    def optimistic_cycles(self, others: Mapping[int, int]) -> int:
+        """As copies are searched for slices of these sizes from the start."""
+        program = self.slicer.slice_convolutions(MOST, others) or self.slicer.program
+        timed = self.timed_program(program)
+        space = FreeCapacity([OccupiedRange(0, len(timed) - 1, 0, self.held[0].stop)], LIMIT, len(timed))
+        return best_copies(timed, space, WORK // 8).cycles
+
+    def better(self, optimistic_cycles: int) -> Mapping[int, int]:
+        return tune_slices(self.slicer, MOST, self.timed_program, self.held, LIMIT, optimistic_cycles)
+
+
+@pytest.fixture
+def sliced(planned: Callable[..., Planned]) -> Sliced:
+    return Sliced(planned("kws_ref_model", "tvm"), 12_000)
+
+
+def test_what_is_found_promises_less_and_is_found_again(sliced: Sliced) -> None:
+    before = sliced.optimistic_cycles({})
+    found = sliced.better(before)
+    assert found
+    assert sliced.optimistic_cycles(found) < before
+    assert sliced.better(before) == found
+
+
+def test_nothing_is_found_where_nothing_promises_less(sliced: Sliced) -> None:
+    assert not sliced.better(0)
+
+
+def test_who_reads_the_same_weights_has_the_same_slices(sliced: Sliced) -> None:
+    found = sliced.better(1 << 40)
+    operations = sliced.slicer.program.operations
+    readers: dict[object, set[int | None]] = {}
+    for index, operation in enumerate(operations):
+        if sliced.slicer.weight_bytes(operation):
+            readers.setdefault(weights_of(operation), set()).add(found.get(index))
+    assert all(len(sizes) == 1 for sizes in readers.values())
+
+
+def test_sizes_of_single_operations_are_kept(sliced: Sliced) -> None:
+    slicer = sliced.slicer
+    index = max(range(len(slicer.program.operations)), key=lambda i: slicer.weight_bytes(slicer.program.operations[i]))
+    parts = slicer.parts(1 << 40, {index: 1_024})
+    assert [i for i, made in enumerate(parts) if len(made) > 1] == [index]
+    assert [slicer.weight_bytes(made) for made in parts[index]] == [1_040] * 4  # 16 channels of 64 each
+
+
+@pytest.mark.parametrize(
+    ("counts", "first", "last"),
+    [((1, 1, 1, 1), 1, 2), ((1, 3, 2, 1), 1, 5), ((4, 1, 1, 2), 4, 5), ((2, 2, 2, 2), 2, 5)],
+)
+def test_maps_are_held_while_all_slices_run(counts: tuple[int, ...], first: int, last: int) -> None:
+    assert list(stretch_ranges([OccupiedRange(1, 2, 16, 48)], counts)) == [OccupiedRange(first, last, 16, 48)]
+
+
+def _two_tables() -> bytes:
+    """TANH of 16 bits, whose table fills the memory for tables on Ethos-U85, and LOGISTIC of 8 bits."""
+    b = ModelBuilder()
+    shape = (1, 8, 8, 16)
+    x, y = b.tensor(shape, "int16", 8 / 32768, 0), b.tensor(shape, "int16", 1 / 32768, 0)
+    p, z = b.tensor(shape, "int8", 1 / 128, 0), b.tensor(shape, "int8", 1 / 256, -128)
+    b.operator("TANH", [x], [y], None, 2)
+    b.operator("QUANTIZE", [y], [p], "QuantizeOptions", 2)
+    b.operator("LOGISTIC", [p], [z], None, 2)
+    return b.made([x], [y, z]).finish()
+
+
+def _softmax() -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 10), "int8", 0.08, 3), b.tensor((1, 10), "int8", 1 / 256, -128)
+    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
+    return b.made([x], [y]).finish()
+
+
+def _lowered(model: bytes, npu: str) -> tuple[Lowered, dict[str, np.ndarray]]:
+    graph = npu_graph(model, npu)
+    return lower(graph, accelerator(npu)), random_inputs(graph, 1)
+
+
+@pytest.mark.parametrize("npu", [a.name for a in (*ETHOS_U55_65, *ETHOS_U85)])
+def test_tables_lie_where_the_npu_reads_them(npu: str) -> None:
+    found = 0
+    for model in (_two_tables(), _softmax()):
+        program = _lowered(model, npu)[0].program
+        target = program.accelerator
+        for index, operation in enumerate(program.operations):
+            if operation.op is Op.DMA_START:
+                continue
+            parts = [a.parts[0][1][0] for a in accesses(program.at_zero(index), target) if a.role is Role.LUT]
+            tables = [range(*(int(at) - target.lut_address for at in part)) for part in parts]
+            assert [read_table(operation)] == (tables or [None])
+            found += len(tables)
+    assert found >= 2
+
+
+@pytest.mark.parametrize("npu", [a.name for a in ETHOS_U85])
+def test_no_table_is_loaded_over_one_that_is_still_read(npu: str) -> None:
+    lowered, inputs = _lowered(_two_tables(), npu)
+    program = lowered.program
+    assert [o.op is Op.DMA_START for o in program.operations].count(True) == 2
+    early = replace(lowered, program=loaded_early(program))
+    for ours, theirs in zip(run_program(early, inputs), run_program(lowered, inputs), strict=True):
+        assert np.array_equal(ours, theirs)
+    assert not may_lie_beside(program, range(1, len(program.operations)))  # from the first kernel on
