@@ -64,17 +64,8 @@ def _macs(network, operator: CpuOperator) -> int:
 
 
 def test_layers_csv_sums_to_the_total(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
-    made = cli(
-        "compile",
-        "--objective",
-        "bytes",
-        "--effort",
-        "quick",
-        shared_model("kws_ref_model"),
-        "--json",
-        "-o",
-        tmp_path / "out",
-    )
+    quick = ("--objective", "bytes", "--effort", "quick")
+    made = cli("compile", shared_model("kws_ref_model"), *quick, "--json", "-o", tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
     document = json.loads(made.out)
     assert sum(int(row["Op Cycles"]) for row in rows) == document["estimated_cycles"]
@@ -136,34 +127,14 @@ def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_p
     model = shared_model("kws_ref_model")
     usual = cli("compile", "--objective", "bytes", "--effort", "quick", model, "--json", "-o", tmp_path / "usual")
     slow = cli(
-        "compile",
-        "--objective",
-        "bytes",
-        model,
-        "--system-config",
-        "Slow",
-        "--vela-ini",
-        ini,
-        "--json",
-        "-o",
-        tmp_path / "slow",
+        *("compile", "--objective", "bytes", "--effort", "quick", model),
+        *("--system-config", "Slow", "--vela-ini", ini, "--json", "-o", tmp_path / "slow"),
     )
     assert slow.code == 0, slow.err
     assert json.loads(slow.out)["estimated_cycles"] > 1.5 * json.loads(usual.out)["estimated_cycles"]
     text = (tmp_path / "slow" / "memory.txt").read_text()
     assert " ms at 100 MHz; " in text
-    wrong = cli(
-        "compile",
-        "--objective",
-        "bytes",
-        "--effort",
-        "quick",
-        model,
-        "--system-config",
-        "Slow",
-        "-o",
-        tmp_path / "wrong",
-    )
+    wrong = cli("compile", model, "--system-config", "Slow", "-o", tmp_path / "wrong")
     assert wrong.code == 2
     assert "system configuration 'Slow' is unknown; known: Ethos_U55_Deep_Embedded" in wrong.err
 
@@ -171,14 +142,6 @@ def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_p
 def test_a_profile_of_the_fvp_is_compiled_for_its_configuration(
     cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    made = cli(
-        "compile",
-        "--objective",
-        "bytes",
-        shared_model("kws_ref_model"),
-        "--system-config",
-        "FVP_Ethos_U55_High_End",
-        "-o",
-        tmp_path / "o",
-    )
+    words = ("--objective", "bytes", "--effort", "quick", "--system-config", "FVP_Ethos_U55_High_End")
+    made = cli("compile", shared_model("kws_ref_model"), *words, "-o", tmp_path / "o")
     assert made.code == 0, made.err
