@@ -86,6 +86,18 @@ LONG_STRINGS = """\
 """
 """What precedes the first of them."""
 
+OPAQUE = "NPU_MEMPLAN_OPAQUE"
+OPAQUE_FUNCTIONS = f"""\
+/* A function whose callers know nothing of what it does. GCC 12 takes stores through pointers into one pool, which its
+ * loops compute from one another, for stores through a null pointer, and leaves calls of such a function out. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define {OPAQUE} __attribute__((noipa))
+#else
+#define {OPAQUE}
+#endif
+"""
+"""What precedes the first of them."""
+
 QUALIFIER = "NPU_MEMPLAN_CONSTANT"
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..names import c_identifier
 from ..vocabulary import EXTERNAL, EXTERNAL_PREFIX
 from .builds import include_array
-from .c_text import LONG_STRINGS, c_array, c_type, comment_text
+from .c_text import LONG_STRINGS, OPAQUE_FUNCTIONS, c_array, c_type, comment_text
 from .interface import Interface, StreamedInput
 from .program import FunctionCall, IfElse
 
@@ -94,6 +94,7 @@ RUNTIME_TEXT = f"""\
 #define NPU_MEMPLAN_CONSTANT_POOL(name, alignment) const __attribute__((aligned(alignment)))
 #endif
 
+{OPAQUE_FUNCTIONS}
 #ifdef __cplusplus
 extern "C" {{
 #endif

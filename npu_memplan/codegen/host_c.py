@@ -26,7 +26,7 @@ from ..errors import InternalError, NpuMemplanError, describe_error
 from ..process.ending import raise_lack_of_memory
 from ..rewrite.primfunc import compact_symbols, with_values
 from . import CodegenError
-from .c_text import c_float, local_name
+from .c_text import OPAQUE, c_float, local_name
 
 _KINDS = {tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul", tirx.LShift: "shl"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "shl": "<<"}
@@ -426,7 +426,7 @@ def _tidy_source(
         for index, values in enumerate(constants[name]):
             if values is not None:
                 arguments[index] = f"const {arguments[index]}"
-        return f"static {match['type']} {name}({', '.join(arguments)}) {{\n"
+        return f"static {OPAQUE} {match['type']} {name}({', '.join(arguments)}) {{\n"
 
     source = source[source.index("__tvm_ffi__library_ctx") :].split("\n", 1)[1]
     source = source.replace("#pragma unroll 1\n", "")  # which TVM puts before a while
@@ -481,7 +481,7 @@ def _without_unused_parameters(function: str) -> str:
     warns of it.
     """
     head, brace, body = function.partition(" {\n")
-    names = re.findall(r"(\w+)[,)]", head) if brace and head.startswith("static void ") else []
+    names = re.findall(r"(\w+)[,)]", head) if brace and head.startswith(f"static {OPAQUE} void ") else []
     unused = "".join(f"  (void){name};\n" for name in names if name != "void" and not re.search(rf"\b{name}\b", body))
     return head + brace + unused + body
 

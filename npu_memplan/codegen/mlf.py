@@ -27,7 +27,7 @@ from ..ethosu.stream.encode import Payload, build_payload
 from ..files.paths import write_whole
 from ..vocabulary import ACCELERATOR, REGIONS
 from . import CodegenError
-from .c_text import LONG_STRINGS, c_array
+from .c_text import LONG_STRINGS, OPAQUE_FUNCTIONS, c_array
 from .entry import RUNTIME_HEADER
 from .header import ModuleInterface, print_entry, print_executor_header, print_main
 from .interface import C_LINKAGE, Interface, PoolSpec
@@ -35,12 +35,16 @@ from .program import ConstantArgument, FunctionCall, IfElse, PlannedProgram, Poo
 from .sources import print_sources
 
 _BASES = 6
-SECTION = LONG_STRINGS + (
-    "#ifndef TVMGEN_CONSTANT_SECTION\n"
-    '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
-    "#endif\n"
-    "#undef NPU_MEMPLAN_CONSTANT\n"
-    "#define NPU_MEMPLAN_CONSTANT const __attribute__((section(TVMGEN_CONSTANT_SECTION), aligned(16)))\n"
+SECTION = (
+    LONG_STRINGS
+    + OPAQUE_FUNCTIONS
+    + (
+        "#ifndef TVMGEN_CONSTANT_SECTION\n"
+        '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
+        "#endif\n"
+        "#undef NPU_MEMPLAN_CONSTANT\n"
+        "#define NPU_MEMPLAN_CONSTANT const __attribute__((section(TVMGEN_CONSTANT_SECTION), aligned(16)))\n"
+    )
 )
 
 

@@ -326,6 +326,24 @@ def test_scalars_that_stay_in_registers_are_not_planned():
     assert isinstance(scaled, tirx.PrimFunc)
 
 
+def run_planned(module, values, folder, build):
+    """The results of `module` printed as C of one pool, built by `build(files)`, of one array, as bytes."""
+    module = relax.transform.LegalizeOps()(module)
+    problem = extract(module, [Pool("sram")])
+    placed = plan(problem)
+    planned = rewrite(module, problem, placed)
+    height = placed.usage[0].used_bytes
+    write_sources(planned, Interface("net", (PoolSpec("sram", height),)), folder)
+    memory = np.full(height + 16, 0xA5, np.uint8)
+    pool = memory[-memory.ctypes.data % 16 :]
+    (place,) = planned["main"].attrs[PLACED_INPUTS]
+    (result,) = planned["main"].attrs[PLACED_OUTPUTS]
+    pool[int(place["offset_bytes"]) :][: values.nbytes] = values.reshape(-1).view(np.uint8)
+    library = ctypes.CDLL(str(build([folder / "net.c", folder / "net_host.c"])))
+    assert library.net_run((ctypes.c_void_p * 1)(pool.ctypes.data)) == 0
+    return pool[int(result["offset_bytes"]) :]
+
+
 def test_operators_that_tvm_legalises_print_too(tmp_path, shared_object):
     """A float convolution and softmax from TVM's own library, planned and printed, against TVM's VM."""
     x = relax.Var("x", relax.TensorType((1, 3, 8, 8), "float32"))
@@ -337,24 +355,31 @@ def test_operators_that_tvm_legalises_print_too(tmp_path, shared_object):
             y = builder.emit(relax.op.nn.relu(y))
             y = builder.emit_output(relax.op.nn.softmax(y, axis=1))
         builder.emit_func_output(y)
-    module = relax.transform.LegalizeOps()(builder.finalize())
-    problem = extract(module, [Pool("sram")])
-    placed = plan(problem)
-    planned = rewrite(module, problem, placed)
-    height = placed.usage[0].used_bytes
-    write_sources(planned, Interface("net", (PoolSpec("sram", height),)), tmp_path)
-    library = ctypes.CDLL(
-        str(shared_object([tmp_path / "net.c", tmp_path / "net_host.c"], f"-I{tmp_path}", "-ffp-contract=off"))
-    )
+    module = builder.finalize()
     values = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
-    memory = np.full(height + 16, 0xA5, np.uint8)
-    pool = memory[-memory.ctypes.data % 16 :]
-    (place,) = planned["main"].attrs[PLACED_INPUTS]
-    (result,) = planned["main"].attrs[PLACED_OUTPUTS]
-    pool[int(place["offset_bytes"]) :][: values.nbytes] = values.reshape(-1).view(np.uint8)
-    assert library.net_run((ctypes.c_void_p * 1)(pool.ctypes.data)) == 0
-    start = int(result["offset_bytes"])
-    got = pool[start : start + 4 * 4 * 64].view(np.float32).reshape(1, 4, 8, 8)
-    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    found = run_planned(
+        module, values, tmp_path, lambda files: shared_object(files, f"-I{tmp_path}", "-ffp-contract=off")
+    )
+    got = found[: 4 * 4 * 64].view(np.float32).reshape(1, 4, 8, 8)
+    machine = relax.VirtualMachine(tvm.compile(relax.transform.LegalizeOps()(module), target="llvm"), tvm.cpu())
     np.testing.assert_allclose(got, machine["main"](tvm.runtime.tensor(values)).numpy(), rtol=1e-5)
     np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3", "-Os"])
+def test_no_compiler_leaves_a_conversion_out(level, tmp_path, shared_object):
+    """GCC 12 at -O1 and -O2 took the loop of a dequantisation, whose pointers are of one pool, for one that stores
+    nothing, and its call with it."""
+    x = relax.Var("x", relax.TensorType((1, 1, 4, 8), "float32"))
+    step, zero = relax.const(np.float32(0.25)), relax.const(np.int8(-11))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            stored = builder.emit(relax.op.quantize(x, step, zero, axis=0, out_dtype="int8"))
+            y = builder.emit(relax.op.max(builder.emit(relax.op.dequantize(stored, step, zero, axis=0)), 0))
+            stored = builder.emit(relax.op.quantize(y, step, zero, axis=0, out_dtype="int8"))
+            y = builder.emit_output(relax.op.dequantize(stored, step, zero, axis=0))
+        builder.emit_func_output(y)
+    values = np.arange(32, dtype=np.float32) / 4
+    found = run_planned(builder.finalize(), values, tmp_path, lambda f: shared_object(f, level, f"-I{tmp_path}"))
+    np.testing.assert_array_equal(found[: values.nbytes].view(np.float32), values)

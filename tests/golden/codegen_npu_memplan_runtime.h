@@ -25,6 +25,14 @@
 #define NPU_MEMPLAN_CONSTANT_POOL(name, alignment) const __attribute__((aligned(alignment)))
 #endif
 
+/* A function whose callers know nothing of what it does. GCC 12 takes stores through pointers into one pool, which its
+ * loops compute from one another, for stores through a null pointer, and leaves calls of such a function out. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NPU_MEMPLAN_OPAQUE __attribute__((noipa))
+#else
+#define NPU_MEMPLAN_OPAQUE
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

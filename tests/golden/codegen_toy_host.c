@@ -13,7 +13,7 @@ static NPU_MEMPLAN_CONSTANT int32_t toy_host_constant_0[8] = {
 
 static inline int32_t npu_memplan_mul_int32(int32_t a, int32_t b) { return (int32_t)((uint32_t)a * (uint32_t)b); }
 
-static void toy_scaled_body(uint8_t* sram, const int32_t* table) {
+static NPU_MEMPLAN_OPAQUE void toy_scaled_body(uint8_t* sram, const int32_t* table) {
   int8_t* data = ((int8_t*)(&(sram[16])));
   int32_t* scratch = ((int32_t*)(&(sram[32])));
   float* output = ((float*)(&(sram[64])));

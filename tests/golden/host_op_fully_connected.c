@@ -243,7 +243,7 @@ static void npu_memplan_kernel_dense(const int8_t *input, const int8_t *weights,
   }
 }
 
-static void op_fully_connected_body(const int8_t* weights, const int32_t* bias, const int32_t* multiplier, const int32_t* shift, uint8_t* sram) {
+static NPU_MEMPLAN_OPAQUE void op_fully_connected_body(const int8_t* weights, const int32_t* bias, const int32_t* multiplier, const int32_t* shift, uint8_t* sram) {
   int8_t* input = ((int8_t*)(&(sram[...])));
   int8_t* output = ((int8_t*)(&(sram[...])));
   npu_memplan_kernel_dense((&(input[0])), (&(weights[0])), (&(bias[0])), (&(multiplier[0])), (&(shift[0])), ((void*)npu_memplan_none()), (&(output[0])), 1, 3, 4, 3, -1, -1, 127, 1073741824, 1, 0);
