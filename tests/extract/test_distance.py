@@ -87,6 +87,12 @@ def twice(x: T.Buffer((16,), "int8"), o: T.Buffer((16,), "int8")):
 
 
 @T.prim_func(s_tir=True)
+def wide_index(x: T.Buffer((16,), "int8"), o: T.Buffer((16,), "int8")):
+    for i in range(16):
+        o[i] = x[T.Cast("int64", i)]
+
+
+@T.prim_func(s_tir=True)
 def integer_conv(x: T.Buffer((6, 6, 3), "int8"), o: T.Buffer((3, 3, 4), "int8")):
     total = T.alloc_buffer((1,), "int32", scope="local")
     row = T.alloc_buffer((1,), "int32", scope="local")
@@ -113,11 +119,12 @@ CASES = [
     matmul,
     flat_copy,
     twice,
+    wide_index,
     integer_conv,
 ]
 # Statements with one store (or none after a later read of the same step) are proven exactly; the
 # others lose at most what one step of the loops around all accesses writes.
-EXACT = {"relu", "transposed_loops", "narrow", "widen", "reverse", "flat_copy", "twice"}
+EXACT = {"relu", "transposed_loops", "narrow", "widen", "reverse", "flat_copy", "twice", "wide_index"}
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.attrs["global_symbol"])

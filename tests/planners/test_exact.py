@@ -41,6 +41,7 @@ def test_compiled_and_small_search_equal_brute_force(block: int) -> None:
         assert least is not None
         assert small.below(least) is True
         assert small.below(least - 1) is False
+        assert plan(replace(problem, pools=(Pool("m", least),)), "auto").usage[0].used_bytes == least
 
 
 def test_compiled_search_on_conflict_graphs_equals_the_small_one() -> None:
