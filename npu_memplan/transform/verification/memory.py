@@ -91,12 +91,12 @@ class Owners:
 
     spans: dict[OwnedMemory, list[tuple[int, int, Any, str]]] = field(default_factory=dict)
     known: set[Any] = field(default_factory=set)
-    lost: dict[Any, list[tuple[int, int, str]]] = field(default_factory=dict)  # owner -> bytes, and whose they are
+    lost: dict[Any, tuple[tuple[int, int, str], ...]] = field(default_factory=dict)  # owner -> bytes, whose
 
     def copy(self) -> Owners:
         """A copy that changes apart from this."""
         spans = {memory: list(spans) for memory, spans in self.spans.items()}
-        return Owners(spans, set(self.known), {owner: list(gone) for owner, gone in self.lost.items()})
+        return Owners(spans, set(self.known), dict(self.lost))
 
     def spans_within(self, memory: OwnedMemory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
         """The owned spans of [start, stop), cut to it."""
@@ -109,9 +109,10 @@ class Owners:
         start, stop = place.start if start is None else start, place.stop if stop is None else stop
         for first, last, owner, _ in self.spans_within(place.memory, start, stop):
             if owner != place.owner:
-                self.lost.setdefault(owner, []).append((first, last, place.name))
+                self.lost[owner] = (*self.lost.get(owner, ()), (first, last, place.name))
         if place.owner in self.lost:
-            self.lost[place.owner] = [part for gone in self.lost[place.owner] for part in _outside(gone, start, stop)]
+            gone = self.lost[place.owner]
+            self.lost[place.owner] = tuple(part for one in gone for part in _outside(one, start, stop))
         self.clear(place.memory, start, stop)
         self.known.add(place.owner)
         if start < stop:
@@ -136,18 +137,20 @@ class Owners:
         A storage that was never written finds them everywhere.
         """
         if place.owner in self.known:
-            found = self.lost.get(place.owner, [])
+            found = self.lost.get(place.owner, ())
         else:
-            found = [(first, last, name) for first, last, _, name in self.spans_within(place.memory, start, stop)]
+            found = tuple((first, last, name) for first, last, _, name in self.spans_within(place.memory, start, stop))
         for first, last, name in found:
             if max(first, start) < min(last, stop):
                 yield max(first, start), min(last, stop), name
 
     def join(self, other: Owners) -> Owners:
         """After a branch: a byte whose owner is the same on both sides keeps it; what one side lost is lost."""
-        found = Owners(known=self.known | other.known)
-        for owner in {**self.lost, **other.lost}:
-            found.lost[owner] = list(dict.fromkeys((*self.lost.get(owner, ()), *other.lost.get(owner, ()))))
+        found = Owners(known=self.known | other.known, lost=dict(self.lost))
+        for owner, gone in other.lost.items():
+            own = self.lost.get(owner, ())
+            if own is not gone:  # most of it was lost before the branch
+                found.lost[owner] = tuple(dict.fromkeys((*own, *gone)))
         for memory, spans in self.spans.items():
             for start, stop, owner, name in spans:
                 for first, last, same, _ in other.spans_within(memory, start, stop):
