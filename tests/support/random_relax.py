@@ -420,13 +420,15 @@ class _Drawing:
         """A cache of the virtual machine, which keeps copies."""
         new = f'"vm.builtin.attention_kv_cache_create", {one}, R.shape([64, {self.columns}]), R.prim_value(0)'
         cache = self.let(indent, f"R.call_pure_packed({new}, ty_args=[R.Object])")
-        for tensor in (one, two):
+        given = (one, two) if isinstance(self.rows, int) else (one,)  # TVM knows no slice of a symbol's multiple
+        for tensor in given:
             more = f'"vm.builtin.attention_kv_cache_append", {cache}, {tensor}'
             cache = self.let(indent, f"R.call_pure_packed({more}, ty_args=[R.Object])")
-        shape = f"{self.rows} * 2, {self.columns}"
+        shape = f"{self.rows} * {len(given)}, {self.columns}" if len(given) > 1 else f"{self.rows}, {self.columns}"
         view = f'"vm.builtin.attention_kv_cache_view", {cache}, R.shape([{shape}])'
         every = self.let(indent, f'R.call_pure_packed({view}, ty_args=[R.Tensor(({shape}), "float32")])')
-        return f"R.add({two}, R.strided_slice({every}, axes=[0], begin=[0], end=[{self.rows}]))"
+        first = f"R.strided_slice({every}, axes=[0], begin=[0], end=[{self.rows}])" if len(given) > 1 else every
+        return f"R.add({two}, {first})"
 
     def pair(self, one: str, two: str, indent: str) -> str:
         """A kernel, or a packed function, of two results, the second of its own type in the kernel."""
