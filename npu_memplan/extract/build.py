@@ -45,12 +45,12 @@ def prepare(module: Any, user: str = "") -> Any:
     With `user`, only those that this function refers to.
     """
     functions = dict(module.functions.items())
-    if user:
-        used = [f for gv, f in functions.items() if gv.name_hint == user]
-        functions = {gv: functions[gv] for f in used for gv in nodes_of(f.body, ir.GlobalVar) if gv in functions}
     blocked = {
         gv: f for gv, f in functions.items() if isinstance(f, tirx.PrimFunc) and not is_npu(f) and _has_blocks(f)
     }
+    if blocked and user:
+        used = {name for gv, f in functions.items() if gv.name_hint == user for name in nodes_of(f.body, ir.GlobalVar)}
+        blocked = {gv: f for gv, f in blocked.items() if gv in used}
     if not blocked:
         return module
     lowered = _to_loops(tvm.IRModule(blocked))

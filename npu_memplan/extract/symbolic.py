@@ -222,7 +222,7 @@ def _divisors(exprs: Iterable[Any]) -> dict[Any, tuple[int, Any, Any]]:
     """Symbol -> (divisor, its quotient, its rest), where all that divide the symbol agree on the divisor."""
     found: dict[Any, set[int]] = {}
     for expr in exprs:
-        for node in () if isinstance(expr, int) else nodes_of(expr, tirx.FloorDiv, tirx.FloorMod):
+        for node in () if isinstance(expr, int | ir.Var) else nodes_of(expr, tirx.FloorDiv, tirx.FloorMod):
             divisor = static_extent(node.b)
             if isinstance(node.a, ir.Var) and divisor is not None and divisor > 1:
                 found.setdefault(node.a, set()).add(divisor)
@@ -358,11 +358,12 @@ def orient(
     offsets: dict[str, int] = {}
     start = {group.get(n, n): at[n] for n in sorted(at)}
     for name in _sort_names(below, start):
-        offsets[name] = formulas.highest((offsets[other], distance) for other, distance in below[name])
+        others = below[name].difference(*(below[other] for other, _ in below[name]))  # the rest is below one of these
+        offsets[name] = formulas.highest((offsets[other], distance) for other, distance in others)
     placed = {n: offsets[group.get(n, n)] for n in buffers}
-    heights = {
-        pool: formulas.highest((placed[n], tops[n]) for n in sorted(buffers) if home[n] == pool) for pool in pools
-    }
+    under = {(name, distance) for others in below.values() for name, distance in others}
+    top = [n for n in sorted(buffers) if (group.get(n, n), sizes[n]) not in under]  # nothing begins behind their end
+    heights = {pool: formulas.highest((placed[n], tops[n]) for n in top if home[n] == pool) for pool in pools}
     return placed, heights
 
 
@@ -396,7 +397,11 @@ def _conflicts(problem: Problem, buffers: Mapping[str, Buffer]) -> Iterator[tupl
 
 
 def _sort_names(below: Mapping[str, set[tuple[str, int]]], at: Mapping[str, int]) -> list[str]:
-    """Names so that what is below another comes before it; `CycleError` where that is impossible."""
+    """Names so that what is below another comes before it, the lowest first; `CycleError` where that is impossible."""
+    ordered = sorted(below, key=lambda name: (at[name], name))
+    place = {name: i for i, name in enumerate(ordered)}
+    if all(place[other] < place[name] for name, others in below.items() for other, _ in others):
+        return ordered
     sorter = TopologicalSorter({name: {other for other, _ in others} for name, others in below.items()})
     sorter.prepare()
     ready: list[tuple[int, str]] = []

@@ -11,8 +11,9 @@ given: they are read wherever that is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import tvm_ffi
@@ -64,18 +65,23 @@ Make = Callable[[str, Any, Any], RelaxTensor]
 class Outside:
     """The calls of one function that are not looked into; `make` makes a tensor of a name, a type, a variable.
 
-    `used` are the variables that the function uses.
+    `function` is that one.
     """
 
-    def __init__(self, make: Make, used: Collection[Any]) -> None:
+    def __init__(self, make: Make, function: Any) -> None:
         self.make = make
-        self.used = used
+        self.function = function
         self.held: dict[RelaxTensor, dict[RelaxTensor, None]] = {}  # result of a call -> what it may share bytes with
         self.objects: dict[RelaxTensor, None] = {}  # what objects may hold: any of them, as they may hold each other
         self.given: set[Any] = set()  # objects that the caller passed
         self.kept: dict[RelaxTensor, None] = {}  # what those may hold
         self.allocated: set[RelaxTensor] = set()
         self.inside: set[RelaxTensor] = set()  # tensor objects that may begin anywhere in another one
+
+    @cached_property
+    def variables(self) -> set[Any]:
+        """The variables that the function uses."""
+        return used_variables(self.function.body)
 
     def parameter(self, name: str, ty: Any, var: Any) -> Plain:
         """A parameter (`var`), or a field of one (None), that is no tensor."""
@@ -131,7 +137,7 @@ class Outside:
         else:
             result = self.result(var.name, var.ty, var, f"it is the result of {label}")
         if (not operator or operator in KEEPERS) and not label.startswith(COPYING):
-            self.keep(touched, used.values(), result if var in self.used else Several(()))
+            self.keep(touched, used.values(), result if var in self.variables else Several(()))
         if operator in RELAX_VIEWS and operator != ENSURE:
             self.inside.update(view.tensor for view in views(result))
         own = [view.tensor for view in views(result) if view.tensor not in touched]
@@ -270,7 +276,7 @@ class _Walker:
         self.call_walker = CallWalker(
             self.names, self.greatest, Constants(self.names, self.tensors, constants), outlines
         )
-        self.outside = Outside(self.tensor, used_variables(function.body))
+        self.outside = Outside(self.tensor, function)
 
     # -- the function ------------------------------------------------------------------------
 

@@ -238,6 +238,8 @@ class Emitter:
         self.described.append([what, [self.known_as(name) for name, _ in found], *([starts] if any(starts) else [])])
 
     def substitute(self, expr: Any) -> Any:
+        if isinstance(expr, ir.Var):
+            return self.values.get(expr, expr)
         return tvm_ffi.structural_map(expr, (ir.Var, lambda v: self.values.get(v, v)))
 
     # -- statements --------------------------------------------------------------------------

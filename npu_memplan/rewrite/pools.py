@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 import heapq
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import combinations
@@ -321,55 +321,43 @@ def symbols_needed_by(definitions: Definitions) -> list[Any]:
 
 def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> Any:
     """A PrimFunc: a tensor for the values of `wanted`, one for others, then the symbols that the definitions need."""
-    apart = _Evaluation(definitions, wanted)
-    return _Evaluation(definitions, wanted, _places(apart.statements, apart.others)).function()
+    return _Evaluation(definitions, wanted).function()
 
 
-def _places(statements: Sequence[Any], others: Any) -> list[int]:
-    """A place for what each statement stores, the least that is free: values after their last use are dead."""
-    used = [
-        {int(load.indices[0]) for load in nodes_of(statement.value, ir.TensorLoad) if load.source.same_as(others)}
-        for statement in statements
-    ]
-    last = {value: at for at, values in enumerate(used) for value in values}
-    places: list[int] = []
-    free: list[int] = []
-    count = 0
-    for at, statement in enumerate(statements):
-        for value in used[at]:
-            if last[value] == at:
-                heapq.heappush(free, places[value])
-        if not free and statement.buffer.same_as(others):
-            heapq.heappush(free, count)
-            count += 1
-        places.append(heapq.heappop(free) if at in last else free[0] if free else 0)  # a result has its place
-    return places
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Value:
-    """An expression of parameters and of what is stored; equal ones have one `number`, a constant has its `known`."""
+    """An expression of parameters and of what is stored; equal ones have one `number`, a constant has its `known`.
+
+    It is the variable or constant `expr`, what statement `stored` stores, or `kind` of its `parts`.
+    """
 
     number: int
-    expr: Any
-    symbolic: bool  # whether it has parameters
+    expr: Any = None
+    symbolic: bool = False  # whether it has parameters
     known: int | None = None
+    stored: int | None = None
+    kind: Any = None
+    parts: tuple[_Value, ...] = ()
+
+    def reads(self) -> Iterator[int]:
+        """The statements whose values it reads."""
+        if self.stored is not None:
+            yield self.stored
+        for part in self.parts:
+            yield from part.reads()
 
 
 class _Evaluation:
     """Statements that store what is `wanted` in `results`, and what else is needed in `others`.
 
-    `slots` has the place there for each statement; without it, each has its own.
+    A value takes the least place there that is free: after their last use, values are dead.
     """
 
-    def __init__(self, definitions: Definitions, wanted: Sequence[Any], slots: Sequence[int] | None = None) -> None:
+    def __init__(self, definitions: Definitions, wanted: Sequence[Any]) -> None:
         symbols = symbols_needed_by(definitions)
         self.parameters = [tirx.Var(symbol.name, "int64") for symbol in symbols]
         self.places = {var: place for place, var in enumerate(wanted)}
-        self.results = tirx.decl_buffer((len(wanted),), "int64", name="results", layout=None)
-        self.slots = slots
-        self.others = tirx.decl_buffer((max(slots or (0,)) + 1,), "int64", name="others", layout=None)
-        self.statements: list[Any] = []
+        self.statements: list[tuple[_Value, int | None]] = []  # a value, and its place in the results
         self.numbers: dict[Any, int] = {}  # of a symbol, a constant, or an operation on numbered operands
         self.values = {s: _Value(self.number(s), p, True) for s, p in zip(symbols, self.parameters, strict=True)}
         self.known: dict[int, _Value] = {}
@@ -379,19 +367,48 @@ class _Evaluation:
 
     def function(self) -> Any:
         """The PrimFunc."""
+        slots = self.slots()
+        results = tirx.decl_buffer((len(self.places),), "int64", name="results", layout=None)
+        others = tirx.decl_buffer((max(slots, default=0) + 1,), "int64", name="others", layout=None)
+        memories = [
+            (others if place is None else results, [tirx.IntImm("int64", slot if place is None else place)])
+            for slot, (_, place) in zip(slots, self.statements, strict=True)
+        ]
+
+        def expr(value: _Value) -> Any:
+            if value.stored is not None:
+                return tirx.BufferLoad(*memories[value.stored])
+            return value.expr if value.kind is None else value.kind(*map(expr, value.parts))
+
+        made = [
+            tirx.BufferStore(memory, expr(value), index)
+            for (value, _), (memory, index) in zip(self.statements, memories, strict=True)
+        ]
         attributes = {"s_tir": True, NOALIAS: True, "tirx.is_host_func": True}
-        parameters = [self.results, self.others, *self.parameters]
-        body = tirx.SeqStmt(self.statements) if len(self.statements) > 1 else self.statements[0]
-        return tirx.PrimFunc(parameters, body).with_attr(attributes)
+        body = tirx.SeqStmt(made) if len(made) > 1 else made[0]
+        return tirx.PrimFunc([results, others, *self.parameters], body).with_attr(attributes)
+
+    def slots(self) -> list[int]:
+        """A place among the others for what each statement stores; 0 for a result, which has its own."""
+        used = [{i for i in value.reads() if self.statements[i][1] is None} for value, _ in self.statements]
+        last = {value: at for at, values in enumerate(used) for value in values}
+        found: list[int] = []
+        free: list[int] = []
+        count = 0
+        for at, (_, place) in enumerate(self.statements):
+            for value in used[at]:
+                if last[value] == at:
+                    heapq.heappush(free, found[value])
+            if not free and place is None:
+                heapq.heappush(free, count)
+                count += 1
+            found.append(heapq.heappop(free) if at in last else free[0] if free and place is None else 0)
+        return found
 
     def store_value(self, value: _Value, place: int | None = None) -> _Value:
         """The same value, stored at a `place` of the results or among the others."""
-        memory = self.others if place is None else self.results
-        if place is None:
-            place = len(self.statements) if self.slots is None else self.slots[len(self.statements)]
-        index = [tirx.IntImm("int64", place)]
-        self.statements.append(tirx.BufferStore(memory, value.expr, index))
-        return _Value(value.number, tirx.BufferLoad(memory, index), symbolic=False, known=value.known)
+        self.statements.append((value, place))
+        return _Value(value.number, known=value.known, stored=len(self.statements) - 1)
 
     def number(self, what: Any) -> int:
         """One number for equal expressions: the keys of nested operations would be as long as these written out."""
@@ -413,7 +430,7 @@ class _Evaluation:
             symbolic = any(part.symbolic for part in parts)
             if kind in _DIVISIONS:
                 parts[1] = self.divisor(parts[1])
-            found = _Value(key, kind(*(part.expr for part in parts)), symbolic)
+            found = _Value(key, symbolic=symbolic, kind=kind, parts=tuple(parts))
             product_with_number = kind is tirx.Mul and any(part.known is not None for part in parts)
             stored = symbolic and kind in _STORED and not product_with_number
             self.known[key] = self.store_value(found) if stored else found
@@ -425,8 +442,10 @@ class _Evaluation:
             return value
         key = self.number(("divisor", value.number))
         if key not in self.known:
-            other = tirx.Select(tirx.EQ(value.expr, as_expr(0)), as_expr(1), value.expr)
-            self.known[key] = self.store_value(_Value(key, other, value.symbolic))
+            zero, one = (_Value(self.number(("constant", n)), as_expr(n), known=n) for n in (0, 1))
+            is_zero = _Value(-1, symbolic=value.symbolic, kind=tirx.EQ, parts=(value, zero))
+            other = _Value(key, symbolic=value.symbolic, kind=tirx.Select, parts=(is_zero, one, value))
+            self.known[key] = self.store_value(other)
         return self.known[key]
 
 

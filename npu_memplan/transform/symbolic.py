@@ -396,10 +396,12 @@ class _Writer:
         return self.known[key]
 
     def define(self, name: str, expr: Any, *behind: Any) -> Any:
-        """A variable for an expression, also `behind` others; numbers and variables stand for themselves."""
+        """A variable for an expression, also `behind` others that were defined; numbers and variables stand for
+        themselves.
+        """
         if isinstance(expr, int | tirx.Var):
             return expr
-        needed = [v for e in (expr, *behind) for v in nodes_of(as_expr(e), ir.Var)]
+        needed = [*nodes_of(expr, ir.Var), *behind]
         level = max((self.level_of.get(v, 0) for v in needed), default=0)
         while len(self.levels) <= level:
             self.levels.append([])
