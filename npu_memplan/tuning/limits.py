@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from operator import gt
 
 from .. import planners, verify
@@ -110,18 +111,23 @@ def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mode
     """The program for resolved `options`, whose pools have sizes; `enough` as for `select_fastest`.
 
     Where the default program fits, it is that in pools of at most Vela's bytes, and nothing slower in larger ones. A
-    faster program of the next smaller pools is taken. Where nothing that is fast fits, it is the smallest.
+    faster program of the next smaller pools is taken. In a board's memories, whose sizes nobody asked for, it has the
+    fewest bytes within `_SLACK` of the fewest cycles. Where nothing that is fast fits, it is the smallest.
     """
     usual = _default_in_pools(options, memory_map, models)
     if usual is not None and not _exceed_default_limits(options, models):
         return usual
     rank = models.ranking(memory_map)
+    slack = _SLACK if options.objective == "auto" and not options.pools else 1.0  # only a board has sizes
     try:
-        best = select_fastest(options, memory_map, models, enough=enough)
+        best = select_fastest(options, memory_map, models, slack, enough=enough)
     except PlanningError:
         if not options.has_rivals:
             raise
         return smallest(options, models)
+    if slack > 1:
+        best = _take_fewest_bytes(best, _stream_cycles(models, options, rank), slack, rank)
+        best = without_limits(best, options, {pool.name: pool.size_bytes for pool in options.planned_pools()})
     verify.check_own(best.extracted.problem, best.plan)
     if options.has_rivals:
         best = beside_vela(best, models)
@@ -140,8 +146,8 @@ def _select_in_smaller_pools(
         used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == name)
         step = max(_ALIGNMENT, 1 << used.bit_length() >> _STEP_BITS)
         sizes = {**options.pools, name: (used - 1) // step * step}
-        search = partial(_select_or_none, replace(options, pools=sizes), rank.memory_map, models, enough)
-        other = models.keep(("in smaller pools", tuple(sizes.items()), enough), search)
+        search = partial(_select_or_none, replace(options, pools=sizes), rank.memory_map, models)
+        other = models.keep(("in smaller pools", tuple(sizes.items())), search)
         if other is None or rank(other)[0] >= rank(best)[0]:
             break
         best = beside_vela(
@@ -150,15 +156,15 @@ def _select_in_smaller_pools(
     return best
 
 
-def _select_or_none(
-    options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float
-) -> Planned | None:
-    """The fastest program in these pools; None where nothing fits, or a fault ends the search, which is reported."""
+def _select_or_none(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
+    """The fastest program that one search finds in these pools; None where nothing fits, or a fault ends the search,
+    which is reported. What is slower than Vela's stream is not searched further: a larger pool has been.
+    """
     if min(options.pools.values()) <= 0:
         return None
     attempts = Attempts()
     with attempts.attempt_by("in a smaller pool"):
-        return select_fastest(options, memory_map, models, enough=enough)
+        return select_fastest(options, memory_map, models, enough=inf)
     attempts.settle_errors(True, (RefusalError,))
     return None
 

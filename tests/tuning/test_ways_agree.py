@@ -91,6 +91,16 @@ def test_what_is_required_is_what_the_smallest_program_needs(name: str, model: C
     assert required_bytes(path, f"--pool sram={least // 2} --objective bytes") == least
 
 
+def test_a_board_takes_the_fewest_bytes_within_a_hundredth_of_the_cycles() -> None:
+    path, on_board = real_model("kws_ref_model"), "--board alif-e7-hp"
+    fast, fast_bytes = cost(path, f"{on_board} --objective cycles")
+    cycles, size = cost(path, on_board)
+    planned = plan_network(path, parse_options(shlex.split(on_board)))
+    assert planned.plan.usage[0].used_bytes == size < fast_bytes
+    assert planned.extracted.problem.pools[0].size_bytes == 4 << 20  # the board's, no limit of the search
+    assert cycles <= 1.01 * fast
+
+
 def test_another_order_in_stripes_is_a_candidate_for_the_fewest_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
