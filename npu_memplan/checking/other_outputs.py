@@ -160,7 +160,8 @@ def _emit_candidate(
     """The file that `requested` makes of `model`, with its check."""
     emitted = emit(model, requested)
     made_by = requested.npu_compiler
-    made_by = COMPILERS.get(emitted.planned.extracted.loaded.backend, made_by) if made_by == AUTO else made_by
+    if made_by == AUTO:  # `emit` takes Vela's stream where nothing is compared
+        made_by = COMPILERS.get(emitted.planned.extracted.loaded.backend, "vela")
     operators = _operators_of(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED, requested.io)
     check = _check_emitted(model, emitted, requested, operators, mode, made_by)
     return CheckedProgram(

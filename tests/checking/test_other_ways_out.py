@@ -13,11 +13,16 @@ from click.testing import CliRunner
 import npu_memplan as nm
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckVerdict
+from npu_memplan.checking.other_outputs import emit_checked
 from npu_memplan.cli import cli
+from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite import description
+from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
+from npu_memplan.tuning.selection import COMPILERS
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
+from tests.support.tflite_builder import ModelBuilder
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
@@ -91,3 +96,15 @@ def test_a_name_that_is_no_utf_8_is_checked_too(tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "tests" / "models" / "hello_world_int8.tflite", model)
     made = nm.compile(model, tmp_path / "out", accelerator="none", check=True)
     assert made.check.verdict is CheckVerdict.EQUAL
+
+
+def test_a_file_without_rivals_has_the_claims_of_velas_stream(tmp_path: Path) -> None:
+    """`prefetch` compares no programs; the file had the claims of native lowering."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, -3), b.tensor((1, 4, 4, 8), "int8", 1 / 256, -128)
+    b.operator("LOGISTIC", [x], [y])
+    path = tmp_path / "m.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    made = emit_checked(path, CompileOptions(prefetch=True))
+    assert made.planned.extracted.loaded.backend not in COMPILERS
+    assert [operator.claim.exactness for operator in made.operators_of_model] == [Exactness.STEP]
