@@ -135,6 +135,16 @@ def ranged_as(network: Network, source: Network) -> Network:
     return replace(network, tensors=tuple(tensors))
 
 
+def shaped_as(network: Network, source: Network) -> Network:
+    """`network`, which was made from `source`, with the shapes of its outputs: Vela's may have another rank."""
+    tensors = list(network.tensors)
+    for index, original in zip(network.outputs, source.outputs, strict=False):
+        found, known = tensors[index], source.tensors[original]
+        if found.name == known.name and math.prod(found.shape) == math.prod(known.shape):
+            tensors[index] = replace(found, shape=known.shape)
+    return replace(network, tensors=tuple(tensors))
+
+
 def index_ranges(network: Network, indexing: Indexing | None = None) -> dict[int, Range]:
     """Input tensor -> the values that it may have, of the inputs that are used as an index."""
     ranges: dict[int, Range] = {}

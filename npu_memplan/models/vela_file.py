@@ -136,7 +136,8 @@ def rebuild_file(
     """The .tflite with these steps: operators of the `source`, and new ones for the NPU.
 
     `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors
-    that it does not have, each by an index after its own, and constants whose bytes it does not have. Without a `plan`
+    that it does not have, each by an index after its own, constants whose bytes it does not have, and others whose
+    shape it has otherwise. Without a `plan`
     the file has none. `resident`: constants that all NPU operators read through a base pointer of their own.
     """
     writer = _Writer(source, added, resident)
@@ -199,14 +200,16 @@ class _Writer:
         if index in self._tensor_of:
             return self._tensor_of[index]
         more = self.added.get(index)
-        if more is not None and more.data is None:
+        if more is not None and index >= self.graph.TensorsLength():
             self._tensor_of[index] = self.bytes_tensor(more.name, more.size_bytes)
             return self._tensor_of[index]
         table = self.graph.Tensors(index)
         if more is None or more.data is None:
             replaced = {"Buffer": self._buffer(table.Buffer())}
         else:
-            replaced = {"Buffer": self.new_buffer(more.data.tobytes()), "Shape": self.write.numbers(more.shape)}
+            replaced = {"Buffer": self.new_buffer(more.data.tobytes())}
+        if more is not None:
+            replaced["Shape"] = self.write.numbers(more.shape)
         self._tensor_of[index] = len(self.tensors)
         self.tensors.append(self.write.copy("Tensor", table._tab.Pos, replaced))
         return self._tensor_of[index]

@@ -323,9 +323,10 @@ def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clo
     network, plan_ = parts.network, ArenaPlan(arena_bytes, fast_bytes, offsets)
     listed = read_network(parts.data, "").tensors
     added = {tensor.index: tensor for tensor in network.tensors[len(listed) :]}
-    for index in network.outputs:  # Vela leaves constants without their bytes
-        if network.tensors[index].data is not None and listed[index].data is None:
-            added[index] = network.tensors[index]
+    for index in network.outputs:  # Vela leaves constants without their bytes, and changes ranks
+        tensor = network.tensors[index]
+        if (tensor.data is not None and listed[index].data is None) or tensor.shape != listed[index].shape:
+            added[index] = tensor
     content = rebuild_file(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added, resident)
     npu = [step for step in steps if isinstance(step, NpuOperator)]
     (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}

@@ -33,6 +33,7 @@ from ..frontend.tflite.main_builder import MainBuilder
 from ..models.flatbuffer import UnsupportedModelError
 from ..models.folding import fold_constants
 from ..models.network import CpuOperator, Network
+from ..models.operators.validation import ContradictionError, validate_network
 from ..models.subgraphs import DONE_BEFORE, OF_VARIABLES, kept_variables
 from ..models.tensor import Tensor
 from ..models.tflite import read_network
@@ -90,6 +91,13 @@ def _by_vela(data: bytes, name: str, request: Request) -> Divided:
             f"{name}: Vela keeps variable {variable!r} in the arena, and TFLite Micro keeps no such tensor between "
             "inferences; compile it with --npu-compiler tvm"
         )
+    try:
+        validate_network(replace(found.network, by_vela=False))  # which the new file is not
+    except ContradictionError as error:
+        raise UnsupportedModelError(
+            f"{name}: Vela leaves an operator to the CPU with a tensor of another shape: {error}; compile it with "
+            "--npu-compiler tvm"
+        ) from None
     network, content = with_cross_call_tensors(found.network), data if found.vela is None else found.vela.network
     served = iter(() if found.vela is None else found.vela.operators)
     steps: list[Part] = []

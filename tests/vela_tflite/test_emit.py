@@ -13,8 +13,10 @@ import pytest
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact.model import CheckVerdict
+from npu_memplan.checking.claims import compile_checked
 from npu_memplan.checking.judge import CheckMode
 from npu_memplan.checking.other_outputs import emit_checked
+from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.tflite import read_network
@@ -276,6 +278,51 @@ def test_operators_of_constants_are_folded_and_scalars_are_outputs(way: str, tmp
     path.write_bytes(b.made([x], [z, mean]).finish())
     made = emit_checked(path, replace(WAYS[way], effort="quick"), CheckMode.ALWAYS)
     assert made.check.verdict is CheckVerdict.EQUAL
+
+
+def test_an_output_has_the_rank_of_the_models(tmp_path: Path) -> None:
+    """Vela's legacy core gives ARG_MAX a dimension more; its compiled core refuses the strides of this convolution."""
+    b = ModelBuilder()
+    x, y, z = (
+        b.tensor((1, 16, 4, 3), "int8", 0.05, 3),
+        b.tensor((1, 4, 1, 8), "int8", 1.0, 3),
+        b.tensor((1, 4, 1), "int32"),
+    )
+    weights = b.constant(np.random.default_rng(1).integers(-127, 128, (8, 7, 3, 3)).astype(np.int8), 0.05)
+    strides = {"Padding": 0, "StrideH": 4, "StrideW": 4, "DilationHFactor": 1, "DilationWFactor": 1}
+    b.operator("CONV_2D", [x, weights], [y], "Conv2DOptions", 3, **strides, FusedActivationFunction=3)
+    b.operator("ARG_MAX", [y, b.constant(np.array([3], np.int32))], [z], "ArgMaxOptions", 2, OutputType=2)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(b.made([x], [y, z]).finish())
+    options = replace(WAYS["vela"], effort="quick")
+    made = emit_checked(path, options, CheckMode.ALWAYS)
+    assert made.check.verdict is CheckVerdict.EQUAL
+    file = read_network(made.content, "file")
+    assert [file.tensors[i].shape for i in file.outputs] == [(1, 4, 1, 8), (1, 4, 1)]
+    artifact = compile_checked(path, options, tmp_path / "out", mode=CheckMode.ALWAYS)
+    assert [slot.shape for slot in artifact.outputs] == [(1, 4, 1, 8), (1, 4, 1)]
+
+
+def test_a_tensor_whose_rank_vela_loses_for_the_cpu_is_not_velas(tmp_path: Path) -> None:
+    """Vela lets CAST read what RESHAPE makes of its input."""
+    b = ModelBuilder()
+    x, y, z = b.tensor((4,), "int32"), b.tensor((4, 1, 1, 1, 1), "int32"), b.tensor((4,), "float32")
+    given, cut, made = (
+        b.tensor((1, 8), "int8", 0.1, 3),
+        b.tensor((2, 1, 1, 1, 1), "int32"),
+        b.tensor((1, 8), "int8", 0.2),
+    )
+    ends = [b.constant(np.array(values, np.int32)) for values in ([0] * 5, [2, 1, 1, 1, 1], [1] * 5)]
+    b.operator("RESHAPE", [x], [y], "ReshapeOptions", NewShape=[4, 1, 1, 1, 1])
+    b.operator("STRIDED_SLICE", [y, *ends], [cut], "StridedSliceOptions", 2)
+    b.operator("CAST", [x], [z], "CastOptions")
+    b.operator("ADD", [given, given], [made], "AddOptions")
+    path = tmp_path / "m.tflite"
+    path.write_bytes(b.made([x, given], [cut, z, made]).finish())
+    with pytest.raises(UnsupportedModelError, match=r"CAST .*--npu-compiler tvm"):
+        emit(path, replace(WAYS["vela"], effort="quick"))
+    emitted = emit_checked(path, CompileOptions(effort="quick"), CheckMode.ALWAYS)
+    assert (emitted.check.verdict, emitted.check.given_up) == (CheckVerdict.EQUAL, ())
 
 
 @pytest.mark.parametrize("twice", ["result", "input", "constant"])

@@ -18,7 +18,7 @@ from ...ethosu.arch import ACCELERATORS, Language, accelerator
 from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...exactness import NOT_BY_VELA, Code
-from ...models.checks import ranged_as
+from ...models.checks import ranged_as, shaped_as
 from ...models.flatbuffer import UnsupportedModelError, read_file
 from ...models.folding import fold_constants
 from ...models.network import CpuOperator, Network
@@ -149,7 +149,8 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
             "stride 1. Compile with --npu-compiler tvm"
         )
     parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
-    network = ranged_as(with_constant_outputs(reads_first(parsed, source), source), source)
+    parsed = shaped_as(reads_first(parsed, source), source)
+    network = ranged_as(with_constant_outputs(parsed, source), source)
     require_made(network)
     return CompiledNetwork(source, network, result, kept)
 
