@@ -156,7 +156,11 @@ def _as_large(source: Any, result: Any) -> bool:
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.LiftValues")
 class _LiftValues:
-    """Functions inside functions lifted, and functions that are values made public: TVM's inlining drops them."""
+    """Functions inside functions lifted, and functions that are values made public: TVM's inlining drops them.
+
+    All are made public where a function casts shapes and writes in place: the inlining puts one of two equal extents
+    for the other, and in place takes only what has the same.
+    """
 
     def transform_module(self, module: Any, context: Any) -> Any:
         functions = {gv: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}
@@ -171,8 +175,11 @@ class _LiftValues:
                 if isinstance(call.op, ir.GlobalVar):
                     values[call.op.name_hint] -= 1
         private = [gv for gv, f in functions.items() if "global_symbol" not in f.attrs]
+        whole = any(nodes_of(f.body, relax.MatchCast) and writes_in_place(f) for f in functions.values())
         named = {
-            gv: functions[gv].with_attr("global_symbol", gv.name_hint) for gv in private if values.get(gv.name_hint)
+            gv: functions[gv].with_attr("global_symbol", gv.name_hint)
+            for gv in private
+            if whole or values.get(gv.name_hint)
         }
         if not named:
             return module

@@ -251,6 +251,41 @@ def test_a_kernel_keeps_its_name_beside_a_variable_of_that_name(run):
     assert run(planned, [[x]])[0][0].tobytes() == run(Named, [[x]])[0][0].tobytes()
 
 
+CAST = """
+@I.ir_module
+class Module:
+    @T.prim_func(s_tir=True)
+    def twice(a_h: T.handle):
+        n = T.int64()
+        a = T.match_buffer(a_h, (n,), "float32")
+        for i in range(n):
+            a[i] = a[i] * T.float32(2)
+
+    @R.function(private=True)
+    def inner(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        return R.negative(x)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        cls = Module
+        shape = R.shape([n])
+        m = T.int64()
+        cast = R.match_cast(shape, R.Shape([m]))
+        y = R.full(R.shape([m]), R.const(2.0, "float32"), "float32")
+        z = R.match_cast(y, R.Tensor((n,), "float32"))
+        u = R.exp(x)
+        w = R.call_tir_inplace(cls.twice, (u,), inplace_indices=[0], out_ty=[R.Tensor((n,), "float32")])
+        return R.add(cls.inner(w), z)
+"""
+
+
+def test_a_cast_a_private_function_and_a_change_in_place(run):
+    module = tvm.script.from_source(CAST, extra_vars={"I": I, "R": R, "T": T})
+    x = np.arange(8, dtype="float32")
+    assert run(PlanMemory(poison=0xA5)(module), [[x]])[0][0].tobytes() == run(module, [[x]])[0][0].tobytes()
+
+
 def nested(depth):
     """A module with an `if` in an `if`, `depth` times."""
     builder = relax.BlockBuilder()
