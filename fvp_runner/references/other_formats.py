@@ -1,11 +1,11 @@
 """The references of ONNX models, PT2E programs and TOSA files.
 
 Invariant: an ONNX model goes from TVM's frontend through TVM's default pipeline for LLVM to the Relax VM, which
-allocates as it likes: nothing of the plan, of the partitioning, of our repairs of the import or of the generated C is
-used. A PT2E program is run by PyTorch itself: nothing of this package but the reading of the file is used. The
-reference model of TOSA's specification, from the package tosa-tools, runs as a program of its own on the file as it is;
-tosa-tools wants other versions of numpy and flatbuffers than the rest may have, so it may be in an environment of its
-own (`find_tool`).
+allocates as it likes. Padding that the file leaves to its reader is stated before; nothing of the plan, of the
+partitioning, of our repairs of the import or of the generated C is used. A PT2E program is run by PyTorch itself:
+nothing of this package but the reading of the file is used. The reference model of TOSA's specification, from the
+package tosa-tools, runs as a program of its own on the file as it is; tosa-tools wants other versions of numpy and
+flatbuffers than the rest may have, so it may be in an environment of its own (`find_tool`).
 """
 
 from __future__ import annotations

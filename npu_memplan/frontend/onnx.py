@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from ..ethosu.lower.operands import Arithmetic
 from ..ethosu.relax.partition import with_arithmetic
 from ..models.frameworks import read_onnx
-from .errors import run_importer
+from .errors import TvmFrontendError, run_importer
 from .graph import NodeImport, SourceNode, bound_only, named_after
 
 
@@ -75,22 +75,6 @@ def _quantise_linear(inputs: Any, attributes: Mapping[str, Any]) -> Any:
     return relax.const(np.clip(stored, limits.min, limits.max).astype(zero.dtype))
 
 
-def _state_padding(inputs: Any, attributes: dict[str, Any]) -> None:
-    """Give a convolution that pads by itself its padding as numbers, which TVM would add as code for the host."""
-    mode, window = bytes(attributes.get("auto_pad", b"")), list(inputs[1].ty.shape)[2:]
-    if mode not in (b"SAME_UPPER", b"SAME_LOWER"):
-        return
-    before, after = [], []
-    strides, dilations = (attributes.get(name, [1] * len(window)) for name in ("strides", "dilations"))
-    for size, kernel, stride, dilation in zip(list(inputs[0].ty.shape)[2:], window, strides, dilations, strict=True):
-        reach = (int(kernel) - 1) * dilation + 1
-        total = max(0, (-(-int(size) // stride) - 1) * stride + reach - int(size))
-        before.append(total // 2 if mode == b"SAME_UPPER" else total - total // 2)
-        after.append(total - before[-1])
-    attributes["pads"] = [*before, *after]
-    del attributes["auto_pad"]
-
-
 REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "Clip": _convert_clip,
     "Pad": _convert_pad,
@@ -109,7 +93,9 @@ def import_nodes(proto: Any) -> NodeImport:
     """Import a checked model. Raises whatever TVM's frontend raises for what it does not know."""
     importer = _NodeImporter({}, "float32")
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
-    module, node_of = named_after(importer.from_onnx(proto.graph, opset), importer.results)
+    module = importer.from_onnx(proto.graph, opset)
+    _check_shapes(module["main"].ret_ty, proto.graph.output)
+    module, node_of = named_after(module, importer.results)
     module = relax.transform.DecomposeOpsForInference()(module)
     # no constant folding here: the dequantisations of weights must reach the partitioning
     module = relax.transform.DeadCodeElimination()(module)
@@ -118,6 +104,21 @@ def import_nodes(proto: Any) -> NodeImport:
     outputs = tuple(v.name for v in proto.graph.output)
     module = with_arithmetic(module, Arithmetic.REAL)
     return NodeImport(module, _read_nodes(proto.graph, stored), bound_only(module, node_of), inputs, outputs)
+
+
+def _check_shapes(made: Any, outputs: Any) -> None:
+    """Raise `TvmFrontendError` where TVM's import has results of other shapes than the file says."""
+    results = made.fields if isinstance(made, relax.TupleType) else [made]
+    for result, output in zip(results, outputs, strict=True):
+        stated = [d.dim_value for d in output.type.tensor_type.shape.dim]
+        found = getattr(result, "shape", None)
+        if not (found and stated and all(stated) and all(isinstance(d, tirx.IntImm) for d in found)):
+            continue  # later stages name what is unknown
+        if (found := list(map(int, found))) != stated:
+            raise TvmFrontendError(
+                f"TVM's ONNX frontend gives {output.name} the shape {found}, the file says {stated}; export the model "
+                "again, or without the operator that makes it"
+            )
 
 
 def _read_nodes(graph: Any, stored: set[str]) -> tuple[SourceNode, ...]:
@@ -149,8 +150,6 @@ class _NodeImporter(ONNXGraphImporter):  # type: ignore[misc]
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """Called once for each node, in order."""
         node, self._count = self._count, self._count + 1
-        if op_name == "Conv":
-            _state_padding(inputs, attrs)
         made = REPAIRS[op_name](inputs, attrs) if op_name in REPAIRS else None
         if made is None:
             made = super()._convert_operator(op_name, inputs, attrs, opset)

@@ -74,7 +74,39 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
         )
     _check_static(proto, name)
     _name_printably(proto.graph)
+    _state_padding(proto)
     return proto
+
+
+def _state_padding(proto: Any) -> None:
+    """Give windows that pad by themselves (`auto_pad`) their padding as numbers, where their shapes are known. TVM
+    would make code for the host of a convolution's, and takes other sizes for pools.
+    """
+    from onnx import helper, shape_inference
+
+    windows = [node for node in proto.graph.node if node.op_type in ("Conv", "MaxPool", "AveragePool")]
+    if not any(attribute.name == "auto_pad" for node in windows for attribute in node.attribute):
+        return
+    inferred = shape_inference.infer_shapes(proto, data_prop=True).graph
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*inferred.input, *inferred.value_info)
+    }
+    shapes |= {tensor.name: list(tensor.dims) for tensor in inferred.initializer}
+    for node in windows:
+        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        mode, sizes = given.pop("auto_pad", b""), shapes.get(node.input[0], [])[2:]
+        weights = node.input[1] if node.op_type == "Conv" else ""
+        window = given.get("kernel_shape") or shapes.get(weights, [])[2:]
+        if mode not in (b"SAME_UPPER", b"SAME_LOWER") or not (all(sizes) and len(sizes) == len(window) > 0):
+            continue
+        before, after = [], []
+        strides, dilations = (given.get(name, [1] * len(window)) for name in ("strides", "dilations"))
+        for size, kernel, stride, dilation in zip(sizes, window, strides, dilations, strict=True):
+            total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
+            before.append(total // 2 if mode == b"SAME_UPPER" else total - total // 2)
+            after.append(total - before[-1])
+        del node.attribute[:]
+        node.attribute.extend(helper.make_attribute(k, v) for k, v in (given | {"pads": [*before, *after]}).items())
 
 
 def _name_printably(graph: Any) -> None:

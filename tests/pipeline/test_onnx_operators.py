@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
 from npu_memplan.compiler import compile_model  # noqa: E402
+from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
 from tests.support.inputs import load_inputs  # noqa: E402
@@ -165,6 +166,30 @@ def test_a_kernel_of_tvms_importer_stays_on_the_host_between_convolutions(tmp_pa
     (image,) = (np.float32(3) * i for i in load_inputs(npu.artifact, ["random:2"]))
     (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"image": image})
     assert np.abs(npu.run([image]).outputs[0] - wanted).max() <= STEP * 1.001
+
+
+def test_a_pool_has_the_size_that_onnx_says(tmp_path: Path) -> None:
+    """TVM's importer, and the evaluator of the package onnx, take a row and a column less."""
+    g = Graph()
+    windows = {"auto_pad": "SAME_LOWER", "strides": [2, 2], "kernel_shape": [2, 2]}
+    pool = g.node("MaxPool", [g.stored("image", "x", STEP, 3)], "p", **windows)
+    g.node("Identity", [g.stored(pool, "y", STEP, 3)], "out")
+    model = g.save(tmp_path / "m.onnx", (1, 3, 7, 9), result=(1, 3, 4, 5))
+    artifact = compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
+    assert {o.kind: o.agent for o in artifact.operators}["MaxPool"] is Agent.NPU
+    image = np.random.default_rng(3).integers(-100, 100, (1, 3, 7, 9)).astype(np.float32) * np.float32(STEP)
+    (found,) = runner.create("local", tmp_path / "out").run([image]).outputs
+    padded = np.pad(image, [(0, 0), (0, 0), (1, 0), (1, 0)], constant_values=-np.inf)
+    wanted = padded.reshape(1, 3, 4, 2, 5, 2).max(axis=(3, 5))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_results_of_other_shapes_than_the_file_says_are_refused(tmp_path: Path) -> None:
+    g = Graph()
+    g.node("Identity", [g.stored(g.conv("image", "c", (4, 3, 3, 3), STEP), "y", STEP, 3)], "out")
+    model = g.save(tmp_path / "m.onnx", result=(1, 4, 7, 8))
+    with pytest.raises(TvmFrontendError, match=r"gives out the shape \[1, 4, 8, 8\], the file says \[1, 4, 7, 8\]"):
+        compile_model(model, CompileOptions(), tmp_path / "out")
 
 
 def test_a_pool_that_is_not_quantised_stays_on_the_host(tmp_path: Path) -> None:
