@@ -12,6 +12,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +98,12 @@ def _state_padding(proto: Any) -> None:
         mode, sizes = given.pop("auto_pad", b""), shapes.get(node.input[0], [])[2:]
         weights = node.input[1] if node.op_type == "Conv" else ""
         window = given.get("kernel_shape") or shapes.get(weights, [])[2:]
-        if mode not in (b"SAME_UPPER", b"SAME_LOWER") or not (all(sizes) and len(sizes) == len(window) > 0):
-            continue
-        before, after = [], []
         strides, dilations = (given.get(name, [1] * len(window)) for name in ("strides", "dilations"))
-        for size, kernel, stride, dilation in zip(sizes, window, strides, dilations, strict=True):
+        numbers = list(zip_longest(sizes, window, strides, dilations, fillvalue=0))
+        if mode not in (b"SAME_UPPER", b"SAME_LOWER") or min(map(min, numbers), default=0) < 1:
+            continue  # of a wrong number, TVM says it
+        before, after = [], []
+        for size, kernel, stride, dilation in numbers:
             total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
             before.append(total // 2 if mode == b"SAME_UPPER" else total - total // 2)
             after.append(total - before[-1])

@@ -17,7 +17,7 @@ from npu_memplan.frontend.tflite.lifted import import_tflite
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
-from tests.support.many_operators import EXTREMES, Together, networks_that_differ, run_sanitized, run_together
+from tests.support.many_operators import LEVELS, Together, networks_that_differ, run_sanitized, run_together
 from tests.support.operator_table import row
 from tests.support.plain_models import plain_values
 from tests.support.tflite_builder import ModelBuilder
@@ -69,7 +69,7 @@ def test_generated_models(dtype: str, tmp_path: Path) -> None:
             if a.dtype != b.dtype or not np.array_equal(a.reshape(-1), b.reshape(-1), equal_nan=a.dtype.kind == "f"):
                 wrong.append(network.name)
     assert wrong == []
-    assert networks_that_differ(together, tmp_path, EXTREMES, found) == []
+    assert networks_that_differ(together, tmp_path, LEVELS, found) == []
 
 
 def test_parts_of_other_scales(tmp_path: Path) -> None:

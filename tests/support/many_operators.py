@@ -36,6 +36,8 @@ from .built_c import Program
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 EXTREMES = list(product(COMPILERS, ("-O0", "-O3")))
+# GCC 12 has left calls out at -O1 and -O2 alone.
+LEVELS = [*EXTREMES, *((name, level) for name in COMPILERS if name == "gcc" for level in ("-O1", "-O2", "-Os"))]
 
 
 def module_of_all(networks: Sequence[Network], kernels: bool = True) -> Any:
