@@ -46,6 +46,7 @@ from ..npu_model.bound.memory import Dma
 from ..npu_model.checks.footprint import region_extents
 from ..npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from ..npu_model.model import NpuModel, RunStats
+from ..npu_model.network import MOST_BYTES
 from ..npu_model.spec.feature_maps import Bytes
 
 _INDEX_BYTES = 4  # what the NPU takes
@@ -150,7 +151,6 @@ KERNELS: Mapping[str, Kernel] = {
 
 
 _MOST_STEPS = 1_000_000  # of one inference
-_MOST_BYTES = 1 << 30  # of the memory of one delegate: a damaged stream may reach any address
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -415,10 +415,10 @@ def run_delegate(
     """
     call, tensors = one.call, one.network.tensors
     size = region_extents(model.prepare_stream(call.words)).get(2, 0) if one.uses_fast_scratch else 0
-    if call.scratch_bytes + size > _MOST_BYTES:
+    if call.scratch_bytes + size > MOST_BYTES:
         raise OutOfRegionError(
             f"the delegate at instruction {one.position} takes {call.scratch_bytes:,} bytes of scratch and {size:,} of "
-            f"fast scratch; at most {_MOST_BYTES:,} together are simulated"
+            f"fast scratch; at most {MOST_BYTES:,} together are simulated"
         )
     memory = [np.full(n, POISON, np.uint8) for n in (call.scratch_bytes, size)]
     if arena is not None:

@@ -69,6 +69,7 @@ def _uses_own_regions(call: NpuCall) -> bool:
 
 
 _FEATURE_MAPS = (Register.IFM_REGION, Register.IFM2_REGION, Register.OFM_REGION)
+MOST_BYTES = 1 << 30  # of one memory: a damaged file may name any address
 _TRANSFER = (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)
 
 
@@ -76,6 +77,13 @@ _TRANSFER = (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)
 class _Place:
     data: Bytes
     shadow: Shadow
+
+
+def _allocate(size_bytes: int, what: str) -> tuple[Bytes, Shadow]:
+    """Poisoned memory and its shadow; `OutOfRegionError` for more than is simulated."""
+    if size_bytes > MOST_BYTES:
+        raise OutOfRegionError(f"{what} takes {size_bytes:,} bytes; at most {MOST_BYTES:,} are simulated")
+    return np.full(size_bytes, POISON, np.uint8), np.zeros(size_bytes, np.bool_)
 
 
 class NetworkModel:
@@ -99,8 +107,7 @@ class NetworkModel:
         for tensor in network.tensors:
             if tensor.arena_offset >= 0 and tensor.index not in administrative:
                 end = max(end, tensor.arena_offset + tensor.size_bytes)
-        self.arena = np.full(end, POISON, np.uint8)
-        self._arena_shadow = np.zeros(end, np.bool_)
+        self.arena, self._arena_shadow = _allocate(end, f"the arena of {network.name}")
         self._places: dict[int, _Place] = {}
         self._regions: dict[int, tuple[list[Bytes | None], list[Shadow | None]]] = {}
         # Per call: inputs and outputs (tensor, region, offset) that are outside the arena and are copied.
@@ -132,8 +139,7 @@ class NetworkModel:
         regions: list[Bytes | None] = [constants, arena, arena]
         shadows: list[Shadow | None] = [np.ones(constants.size, np.bool_), arena_shadow, arena_shadow]
         if call.scratch_fast_bytes:
-            regions[2] = np.full(call.scratch_fast_bytes, POISON, np.uint8)
-            shadows[2] = np.zeros(call.scratch_fast_bytes, np.bool_)
+            regions[2], shadows[2] = _allocate(call.scratch_fast_bytes, f"the fast scratch of NPU call {call.index}")
         if call.resident is not None:
             regions.append(call.resident.copy())
             shadows.append(np.ones(call.resident.size, np.bool_))
@@ -159,7 +165,7 @@ class NetworkModel:
                     shadows.append(None)
                 data, shadow = regions[region], shadows[region]
                 if region >= 3 and (data is None or data.size < stop):
-                    data, shadow = np.full(stop, POISON, np.uint8), np.zeros(stop, np.bool_)
+                    data, shadow = _allocate(stop, f"region {region} of NPU call {call.index}")
                     regions[region], shadows[region] = data, shadow
                 if data is None or shadow is None or not 0 <= offset <= stop <= data.size:
                     raise OutOfRegionError(

@@ -111,7 +111,7 @@ def test_a_loop_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_delegate_of_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fvp_runner.executorch.model._MOST_BYTES", 999)
+    monkeypatch.setattr("fvp_runner.executorch.model.MOST_BYTES", 999)
     program = read_program(method(""))
     with pytest.raises(
         OutOfRegionError, match=r"takes [\d,]+ bytes of scratch and [\d,]+ of fast scratch; at most 999"

@@ -20,7 +20,7 @@ from tests.support.tflite_builder import ModelBuilder
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
 from fvp_runner.npu_model.checks.hazards import Schedule
-from fvp_runner.npu_model.errors import ModelFaultError, NpuModelError, UninitialisedReadError
+from fvp_runner.npu_model.errors import ModelFaultError, NpuModelError, OutOfRegionError, UninitialisedReadError
 from fvp_runner.npu_model.model import NpuModel
 from fvp_runner.npu_model.network import LayerRecorder, NetworkInputError, NetworkModel, compare_layers
 from fvp_runner.npu_model.spec.stream import DecodedStream
@@ -150,6 +150,14 @@ def test_an_input_that_the_runtime_places_is_read_through_its_own_base_pointer()
     (given,) = random_inputs(net)
     original = NetworkModel(network("abs_int8"), compiled("abs_int8").network)
     assert np.array_equal(NetworkModel(net, data).run([given]).outputs[0], original.run([given]).outputs[0])
+
+
+def test_an_arena_that_no_machine_has_is_refused() -> None:
+    """Of a damaged file, any number can be an offset."""
+    ((_, offset),) = network("abs_int8").npu_calls[0].output_addresses
+    net, data = rewired({}, 0x7F800000, offset)
+    with pytest.raises(OutOfRegionError, match=r"takes 2,139,\d+,\d+ bytes; at most 1,073,741,824 are simulated"):
+        NetworkModel(net, data)
 
 
 def test_what_tflite_micro_has_no_kernel_for_runs_in_litert() -> None:
