@@ -26,6 +26,7 @@ _ADD: Any = ("AddOptions", {})
 _CONV: Any = ("Conv2DOptions", {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1})
 _POOL = {"Padding": 1, "StrideH": 1, "StrideW": 1, "FilterHeight": 2, "FilterWidth": 2}
 _SHIFTED = constant(np.zeros((2, 1, 1, 3)), "int8", 0.1, 5)
+_EACH = constant(np.zeros((1, 1, 1, 3)), "int8", 0.1)
 _NARROW = constant(np.zeros((2, 1, 1, 2)), "int8", 0.1)
 CONTRADICTIONS = [
     ("ADD", [A], [A], _ADD, "operator 0 ADD has 1 input; it takes 2"),
@@ -47,6 +48,8 @@ CONTRADICTIONS = [
     ("TANH", [SHORT], [TensorSpec((1, 4), "uint8", 0.1)], None, "tensor 1 't1' is uint8"),
     ("CONV_2D", [IMAGE, _NARROW, None], [IMAGE], _CONV, "does not fit 3 channels"),
     ("CONV_2D", [IMAGE, _SHIFTED, None], [IMAGE], _CONV, "takes a filter without a zero point, and tensor 1"),
+    ("DEPTHWISE_CONV_2D", [IMAGE, _EACH, None], [IMAGE], ("DepthwiseConv2DOptions", _CONV[1]),
+     "its depth multiplier is 0, its filter has 1 for each channel"),
     ("AVERAGE_POOL_2D", [IMAGE], [IMAGE], ("Pool2DOptions", _POOL), "makes [1, 3, 3, 3] of tensor 0 't0' int8"),
     ("AVERAGE_POOL_2D", [A], [A], ("Pool2DOptions", _POOL), "which is not of rank 4"),
     ("FULLY_CONNECTED", [A, TensorSpec((2, 4), "uint8", 0.1), None], [TensorSpec((1, 2), "int8", 0.1)],

@@ -155,6 +155,9 @@ def convolution_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     fits = groups == 1 and channels % max(depth, 1) == 0 if depthwise else depth % max(groups, 1) == 0
     fits = fits and (depthwise or channels % max(depth // max(groups, 1), 1) == 0)
     _require_shape(fits and depth and channels, f"its filter {list(weights.shape)} does not fit {depth} channels")
+    if depthwise:  # by which kernels count
+        many, count = options.DepthMultiplier(), channels // depth
+        _require_shape(many == count, f"its depth multiplier is {many}, its filter has {count} for each channel")
     _require_bias(inputs, 2, channels)
     dilation = (options.DilationHFactor(), options.DilationWFactor())
     return [(images, *_window_counts(options, size, weights.shape[1:3], dilation), channels)]
