@@ -94,6 +94,10 @@ _ODD: tuple[object, ...] = (
 
 def damaged_json(text: str, rng: random.Random) -> str:
     """A JSON document with values changed, moved, repeated or left out, or damaged as text."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):  # it was damaged before
+        return text
     kind = rng.randrange(20)
     if kind == 0:
         return text[: rng.randrange(len(text))]
@@ -105,7 +109,7 @@ def damaged_json(text: str, rng: random.Random) -> str:
         numbers = list(re.finditer(r"(?<=[\s:,\[])-?\d+(?=[,\]}\s])", text))
         found = rng.choice(numbers)
         return text[: found.start()] + rng.choice(odd) + text[found.end() :]
-    return json.dumps(_changed(json.loads(text), rng))
+    return json.dumps(_changed(content, rng))
 
 
 def _changed(document: Any, rng: random.Random) -> Any:
