@@ -150,7 +150,7 @@ def summary(records: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def drawn_ways(seed: int, hows: Sequence[str], number: int) -> list[str]:
+def draw_ways(seed: int, hows: Sequence[str], number: int) -> list[str]:
     """So many of the ways `hows`, drawn by the seed, in their order; 0: all."""
     chosen = np.random.default_rng([seed, 9]).permutation(len(hows))[: number or len(hows)]
     return [hows[i] for i in sorted(chosen)]
@@ -163,7 +163,7 @@ def work_through(
     known = {(record["seed"], record["how"]) for record in _records(output)}
 
     def ways_left(seed: int) -> list[str]:
-        return [how for how in drawn_ways(seed, hows, number) if (seed, how) not in known]
+        return [how for how in draw_ways(seed, hows, number) if (seed, how) not in known]
 
     waiting = [seed for seed in seeds if ways_left(seed)]
     while waiting:
@@ -172,8 +172,8 @@ def work_through(
         def work(report: Callable[[Record], None], batch: Sequence[int] = tuple(batch)) -> None:
             for seed in batch:
                 found: list[Record] = []
-                keep_record = lambda r, f=found: f.append(r) if "how" in r else None  # noqa: E731
-                try_network(seed, draw(seed).finish(), ways_left(seed), keep_record)
+                left = ways_left(seed)
+                try_network(seed, draw(seed).finish(), left, lambda r, f=found: f.append(r) if "how" in r else None)
                 _write(output, seed, found, keep)
                 report({"seed": seed})
 

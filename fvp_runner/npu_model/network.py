@@ -68,8 +68,8 @@ def _uses_own_regions(call: NpuCall) -> bool:
     )
 
 
-_FEATURE_MAPS = (Register.IFM_REGION, Register.IFM2_REGION, Register.OFM_REGION)
 MOST_BYTES = 1 << 30  # of one memory: a damaged file may name any address
+_FEATURE_MAPS = (Register.IFM_REGION, Register.IFM2_REGION, Register.OFM_REGION)
 _TRANSFER = (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)
 
 

@@ -34,6 +34,7 @@ from .ranking import (
     beside_vela,
     endless_pools,
     npu_calls,
+    planned_sizes,
     port_bound,
     resize_pools,
     without_limits,
@@ -99,7 +100,7 @@ class LimitSearch:
     def _resize_pool(self, planned: Planned, limit_bytes: int) -> Planned:
         """`planned` as what was found at a limit."""
         sized = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
-        return without_limits(planned, sized, {pool.name: pool.size_bytes for pool in sized.planned_pools()})
+        return without_limits(planned, sized, planned_sizes(sized))
 
     def _winner(self, limit_bytes: int, planned: Planned) -> Winner:
         cycles, _ = Ranking(self.memory_map)(planned)
@@ -127,7 +128,7 @@ def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mode
         return smallest(options, models)
     if slack > 1:
         best = _take_fewest_bytes(best, _stream_cycles(models, options, rank), slack, rank)
-        best = without_limits(best, options, {pool.name: pool.size_bytes for pool in options.planned_pools()})
+        best = without_limits(best, options, planned_sizes(options))
     verify.check_own(best.extracted.problem, best.plan)
     if options.has_rivals:
         best = beside_vela(best, models)
@@ -150,9 +151,7 @@ def _select_in_smaller_pools(
         other = models.keep(("in smaller pools", tuple(sizes.items())), search)
         if other is None or rank(other)[0] >= rank(best)[0]:
             break
-        best = beside_vela(
-            without_limits(other, options, {p.name: p.size_bytes for p in options.planned_pools()}), models
-        )
+        best = beside_vela(without_limits(other, options, planned_sizes(options)), models)
     return best
 
 
@@ -272,7 +271,7 @@ _NODES = 20_000  # of the plan that gives a limit, and of the one that makes the
 
 def tune_within_vela(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
     """The program for resolved `options`, whose pools have no sizes; None where nothing fits the limit."""
-    sizes = {pool.name: pool.size_bytes for pool in options.planned_pools()}
+    sizes = planned_sizes(options)
     theirs = _velas_bytes(models, options)
     limits = _default_limits(options, models)
     if not limits:

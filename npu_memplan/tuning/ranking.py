@@ -256,6 +256,11 @@ def _reading(wanted: CompileOptions) -> object:
     return wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
 
 
+def planned_sizes(options: CompileOptions) -> dict[str, int | None]:
+    """The sizes of the pools that `options` plan, by name; None: no limit."""
+    return {pool.name: pool.size_bytes for pool in options.planned_pools()}
+
+
 def resize_pools(extracted: Extracted, options: CompileOptions) -> Extracted:
     """`extracted` for `options` that differ from its own in the sizes of pools."""
     loaded = extracted.loaded

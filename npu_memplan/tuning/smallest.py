@@ -21,7 +21,7 @@ from ..problem import Plan, PlanStatus
 from ..process.incidents import Attempts, report_phase
 from ..stages import Extracted, Planned
 from .cascades import STRIPES, CascadeCache
-from .ranking import ModelCache, Ranking, beside_vela, without_limits
+from .ranking import ModelCache, Ranking, beside_vela, planned_sizes, without_limits
 from .selection import OURS, SMALL, VELA, reorder_programs, select_fastest
 from .weight_prefetch import is_ended, read_in_place, search_prefetching
 
@@ -64,7 +64,7 @@ def smallest(options: CompileOptions, models: ModelCache) -> Planned:
             raise replace(
                 least, required_bytes=_height(best.plan, least.pool), proven=False, source="the smallest plan"
             )
-        best = _note_backends(without_limits(best, options, _sizes(options)), [best], rank)
+        best = _note_backends(without_limits(best, options, planned_sizes(options)), [best], rank)
         return beside_vela(best, models)
     attempts.settle_errors(bool(found), (FormatError,), least=(FormatError,))
     ordered = sorted(found, key=lambda planned: rank(planned)[::-1])
@@ -72,7 +72,7 @@ def smallest(options: CompileOptions, models: ModelCache) -> Planned:
     verify.check_own(best.extracted.problem, best.plan)
     if not options.for_cycles:
         best = _shrink_program(best, options, models, rank)
-    best = _note_backends(without_limits(best, options, _sizes(options)), found, rank)
+    best = _note_backends(without_limits(best, options, planned_sizes(options)), found, rank)
     if options.for_cycles and options.planner in prefetch.SEARCHING:  # in the room that the pools leave
         best = search_prefetching(best, rank)
         verify.check_own(best.extracted.problem, best.plan)
@@ -85,18 +85,18 @@ def _shrink_program(planned: Planned, options: CompileOptions, models: ModelCach
     """
     if options.planner not in prefetch.SEARCHING:
         return planned
-    best, last = planned, next(reversed(_sizes(options)))
+    best, last = planned, next(reversed(planned_sizes(options)))
 
     def select_smaller(less: int, enough: float) -> Planned | None:
         """In pools of the sizes that the best takes, the last `less` bytes smaller; None where nothing fits."""
-        sizes = {name: _height(best.plan, name) for name in _sizes(options)}
+        sizes = {name: _height(best.plan, name) for name in planned_sizes(options)}
         if sizes[last] <= less:
             return None
         sized = replace(options, objective="auto", max_ms=None, pools={**sizes, last: sizes[last] - less})
         try:
             return select_fastest(sized, rank.memory_map, models, enough=enough)
         except PlanningError:
-            return None if less else search_prefetching(without_limits(best, sized, _sizes(sized)), rank)
+            return None if less else search_prefetching(without_limits(best, sized, planned_sizes(sized)), rank)
 
     for _ in range(_ROUNDS):
         made = None if is_ended() else select_smaller(_ALIGNMENT, inf)
@@ -176,13 +176,9 @@ def _height(plan: Plan, pool: str) -> int:
     return next(usage.used_bytes for usage in plan.usage if usage.pool == pool)
 
 
-def _sizes(options: CompileOptions) -> dict[str, int | None]:
-    return {pool.name: pool.size_bytes for pool in options.planned_pools()}
-
-
 def _fits(planned: Planned, options: CompileOptions) -> bool:
     """Whether no pool takes more than its size."""
-    sizes = _sizes(options)
+    sizes = planned_sizes(options)
     return all(size is None or _height(planned.plan, pool) <= size for pool, size in sizes.items())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.random_networks import drawn_ways, summary, work_through
+from benchmarks.random_networks import draw_ways, summary, work_through
 from tests.support.random_networks import network
 from tests.support.random_networks.verdict import SAME_PROGRAM, Outcome, Trial, Verdict, ways
 
@@ -59,11 +59,11 @@ def test_a_program_that_another_way_made_is_run_once() -> None:
 
 def test_each_network_has_its_own_ways(tmp_path: Path) -> None:
     hows = tuple(ways(0))
-    drawn = [drawn_ways(seed, hows, 2) for seed in range(60)]
+    drawn = [draw_ways(seed, hows, 2) for seed in range(60)]
     assert all(len(set(found)) == 2 for found in drawn)
     assert {how for found in drawn for how in found} == set(hows)
-    assert drawn_ways(SEED, hows, 0) == list(hows)
+    assert draw_ways(SEED, hows, 0) == list(hows)
     output = tmp_path / "runs.jsonl"
     for _ in range(2):
         work_through([SEED], HOWS, output, number=1)
-    assert _lines(output) == [(SEED, *drawn_ways(SEED, HOWS, 1), "exact")]
+    assert _lines(output) == [(SEED, *draw_ways(SEED, HOWS, 1), "exact")]

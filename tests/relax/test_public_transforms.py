@@ -1,5 +1,5 @@
 """What users of the transforms read and run: docstrings in numpydoc form, examples, benchmarks, `relax_pipeline`,
-and the analyses with the numbers that earlier planners promised."""
+and what the analyses report."""
 
 from __future__ import annotations
 

@@ -372,9 +372,9 @@ class _Drawing:
 
     def construct(self, one: str, two: str, indent: str) -> str:
         """An expression of two tensors, by a construct that hides bytes; what it needs is added before."""
-        pure = [self.cast, self.typed, self.scalar, self.empty, self.extents, self.cached, self.pair, self.field]
-        impure = [self.kept, self.checked, self.recursive, self.called]
-        ways = [*pure, *(impure if not self.pure else ()), *([self.moved] if self.devices > 1 else ())]
+        pure = [self.cast, self.element_type, self.scalar, self.empty, self.extents, self.cache, self.pair, self.field]
+        impure = [self.object_holder, self.assertion, self.recursion, self.function_call]
+        ways = [*pure, *(impure if not self.pure else ()), *([self.device_move] if self.devices > 1 else ())]
         return self.random.choice(ways)(one, two, indent)
 
     def cast(self, one: str, two: str, indent: str) -> str:
@@ -384,7 +384,7 @@ class _Drawing:
         found = self.let(indent, f'R.match_cast({unknown}, R.Tensor(({self.symbols(indent)}), "float32"))')
         return f"R.match_cast({self.let(indent, f'R.negative({found})')}, {self.tensor})"
 
-    def typed(self, one: str, two: str, indent: str) -> str:
+    def element_type(self, one: str, two: str, indent: str) -> str:
         """Elements of another type, and back."""
         if self.random.random() < 0.3:
             truth = self.let(indent, f"R.greater({one}, {two})")
@@ -416,7 +416,7 @@ class _Drawing:
         filled = self.let(indent, f'R.full(R.shape([{symbols}]), R.const(2.0, "float32"), "float32")')
         return f"R.add({one}, {self.let(indent, f'R.match_cast({filled}, {self.tensor})')})"
 
-    def cached(self, one: str, two: str, indent: str) -> str:
+    def cache(self, one: str, two: str, indent: str) -> str:
         """A cache of the virtual machine, which keeps copies."""
         new = f'"vm.builtin.attention_kv_cache_create", {one}, R.shape([64, {self.columns}]), R.prim_value(0)'
         cache = self.let(indent, f"R.call_pure_packed({new}, ty_args=[R.Object])")
@@ -462,7 +462,7 @@ class _Drawing:
         picked = self.let(indent, f'R.call_pure_packed("random_relax.pick", {both}, ty_args=[{self.tensor}])')
         return f"R.add({picked}, {inside}[1])" if self.random.random() < 0.5 else picked
 
-    def kept(self, one: str, two: str, indent: str) -> str:
+    def object_holder(self, one: str, two: str, indent: str) -> str:
         """An object that keeps a tensor for a later call."""
         holder = self.let(indent, f'R.call_packed("random_relax.keep", {one}, ty_args=[R.Object])')
         if self.random.random() < 0.5:
@@ -473,7 +473,7 @@ class _Drawing:
         found = self.let(indent, f'R.call_packed("random_relax.kept", {holder}, ty_args=[{self.tensor}])')
         return f"R.add({found}, {other})"
 
-    def checked(self, one: str, two: str, indent: str) -> str:
+    def assertion(self, one: str, two: str, indent: str) -> str:
         """A tensor that is looked at on the way."""
         copied = self.let(indent, f"R.negative({one})")
         self.let(indent, f'R.assert_op(R.const(True, "bool"), [{copied}], format="not {{}}")')
@@ -482,7 +482,7 @@ class _Drawing:
             self.let(indent, f'R.print(R.max({copied}), format="printed {{}}")')
         return f"R.add({copied}, {two})"
 
-    def recursive(self, one: str, two: str, indent: str) -> str:
+    def recursion(self, one: str, two: str, indent: str) -> str:
         """A function that calls itself."""
         name = self.function()
         number = 'R.Tensor((), "int64")'
@@ -503,7 +503,7 @@ class _Drawing:
         times = self.random.randint(0, 3)
         return f'R.add(cls.{name}({one}, R.const({times}, "int64")), {two})'
 
-    def called(self, one: str, two: str, indent: str) -> str:
+    def function_call(self, one: str, two: str, indent: str) -> str:
         """A function of the module, public or private, that takes and gives tuples in tuples."""
         name, p = self.function(), self.parameter
         private = self.random.choice(["", ", private=True"])
@@ -519,7 +519,7 @@ class _Drawing:
         both = self.let(indent, f"cls.{name}(({one}, ({two}, {one})))")
         return f"R.add({self.let(indent, f'{both}[1]')}[0], {both}[0])"
 
-    def moved(self, one: str, two: str, indent: str) -> str:
+    def device_move(self, one: str, two: str, indent: str) -> str:
         """Work on another device."""
         there = self.let(indent, f"R.to_vdevice({one}, 'llvm:1')")
         again = self.let(indent, f"R.to_vdevice({two}, 'llvm:1')")
