@@ -307,6 +307,25 @@ def test_quotients_whose_reference_is_undefined_are_called_unproven(tmp_path: Pa
     assert "for numerators near zero the reference shifts 32 bits by more than 31" in operator.claim.reason
 
 
+@pytest.mark.parametrize("npu", ["none", "ethos-u85-256"])
+@pytest.mark.parametrize("name", ["LOGISTIC", "TANH"])
+@pytest.mark.parametrize("scale", [65535 / 12288, 65536 / 12288, 1e30])
+def test_squashed_inputs_that_32_bits_do_not_hold_are_called_unproven(
+    name: str, npu: str, scale: float, tmp_path: Path
+) -> None:
+    """An input of -32768 is multiplied by 12288 times the scale."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 4, 4), "int16", scale), b.tensor((1, 4, 4, 4), "int16", 2.0**-15)
+    b.operator(name, [x], [y])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    options = CompileOptions(npu, npu_compiler="tvm", effort="quick")
+    (operator,) = compile_checked(path, options, tmp_path / "out").operators
+    undefined = scale * 12288 >= 65536
+    assert (operator.claim.exactness is Exactness.UNPROVEN) == undefined
+    assert ("the reference multiplies in 32 bits" in operator.claim.reason) == undefined
+
+
 @pytest.mark.parametrize("options", [CompileOptions("none"), CompileOptions(), CompileOptions("ethos-u85-256")])
 @pytest.mark.parametrize("room", [-1, 0])
 def test_sums_that_32_bits_do_not_hold_are_called_unproven(options: CompileOptions, room: int, tmp_path: Path) -> None:

@@ -102,3 +102,14 @@ def test_every_value_of_rsqrt_of_int16(compiled, scale, out):
     operator = compiled(model)
     np.testing.assert_array_equal(operator.run([values])[0], reference(model, [[values]])[0][0])
     assert (operator.run([-values])[0] == 32767).all()  # where the reference stops
+
+
+@pytest.mark.parametrize("scale", [65536 / 12288, 1e30])
+@pytest.mark.parametrize(("name", "function"), [("LOGISTIC", lambda x: 1 / (1 + np.exp(-x))), ("TANH", np.tanh)])
+def test_every_int16_value_is_squashed_where_the_reference_overflows(compiled, name, function, scale):
+    """Against the real function: an interpolated table is off by a step or two."""
+    values = np.arange(-32768, 32768).astype(np.int16)
+    model = write_model(name, [TensorSpec((65536,), "int16", scale, 0)], [TensorSpec((65536,), "int16", 2.0**-15, 0)])
+    (got,) = compiled(model).run([values])
+    want = np.clip(np.round(function(np.clip(values * scale, -100.0, 100.0)) * 32768), -32768, 32767)
+    assert np.abs(got.astype(int) - want).max() <= 2

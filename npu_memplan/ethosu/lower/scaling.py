@@ -103,14 +103,17 @@ def mul_scale(first: float, second: float, ofm: float, bits: int = 8, *, single:
     return _SATURATING if bits == 8 and 2.0**31 <= real < math.inf else quantise_multiplier(real)
 
 
+SQUASH_LIMIT = 1 << 16  # the least multiplier by which an int16 value can exceed 32 bits
+
+
 def squash_scale(ifm: float) -> Scale:
     """The scale from stored int16 values to units of 1 / (3 * 4096), which sigmoid and tanh take; TFLite truncates
-    it.
+    it. From `SQUASH_LIMIT` on, TFLite's products are undefined.
     """
     real, shift = float32_value(ifm) * 4096.0 * 3.0, 0
     while real <= 32767.0 / 2.0 and shift <= 30:
         real, shift = 2.0 * real, shift + 1
-    return Scale(int(real), shift)
+    return Scale(min(int(real), 2**31 - 1), shift)
 
 
 def reciprocal_scale(count: int) -> Scale:

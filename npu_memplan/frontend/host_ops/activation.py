@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ...ethosu.lower import tables
 from ...ethosu.lower.operands import LayerTensor
+from ...ethosu.lower.scaling import SQUASH_LIMIT, squash_scale
 from ...fixed_point import (
     LIMITS,
     SOFTMAX_UNIT,
@@ -87,7 +88,10 @@ def store_sigmoid16(work: Lowering, data: Tensor, output: Tensor, is_tanh: bool)
     source, table = work.read(0, "input"), work.table("sigmoid", sigmoid_table())
 
     def result(place: list[Expr]) -> Expr:
-        x = load(source, *place) * int_constant(multiplier)
+        x = load(source, *place)
+        if multiplier >= SQUASH_LIMIT:  # twice that is one already
+            x = clamp(x, -2, 2)
+        x = x * int_constant(min(multiplier, 2 * SQUASH_LIMIT))
         if shift:
             x = (x + int_constant(1 << (shift - 1))) >> int_constant(shift)
         return emit_sigmoid16(work.function, table, x, is_tanh)
@@ -120,11 +124,8 @@ def _input_scale(scale: float, is_tanh: bool) -> tuple[int, int]:
         left = 12 + exponent - 1
         if left == 0 or (is_tanh and left == 1):
             return 3 << left, 0
-    multiplier, shift = scale * 4096.0 * 3.0, 0
-    while multiplier <= 32767.0 / 2.0 and shift <= 30:
-        shift += 1
-        multiplier *= 2.0
-    return int(multiplier), shift
+    squashed = squash_scale(scale)
+    return squashed.multiplier, squashed.shift
 
 
 def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -> None:

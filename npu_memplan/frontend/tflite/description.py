@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ethosu.lower.scaling import SQUASH_LIMIT, squash_scale
 from ...exactness import (
     EXACT_AS_A_WHOLE,
     HOST_MOVES,
@@ -401,6 +402,8 @@ def _beyond(network: Network, operator: CpuOperator) -> str:
         return _shifts_too_far(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
     if operator.name in _OUTPUT_AXES:
         return _overflow_of_sums(network, operator)
+    if operator.name in ("LOGISTIC", "TANH"):
+        return _overflow_of_inputs(network.tensors[operator.inputs[0]])
     if operator.name != "MUL":
         return ""
     a, b, made = (network.tensors[i] for i in (*operator.inputs, *operator.outputs))
@@ -437,6 +440,16 @@ def _overflow_of_sums(network: Network, operator: CpuOperator) -> str:
     return (
         f"its sums can reach {reached:,}, which 32 bits do not hold: the reference adds in 32 bits, and C does not say "
         "what comes of it"
+    )
+
+
+def _overflow_of_inputs(data: Tensor) -> str:
+    """Why an int16 LOGISTIC or TANH is undefined: its input in units of the table exceeds 32 bits; "" where it fits."""
+    if data.dtype != "int16" or squash_scale(data.scale).multiplier < SQUASH_LIMIT:
+        return ""
+    return (
+        f"its input scale, {data.scale:.3g}, is large: the reference multiplies in 32 bits, which do not hold the "
+        "products, and C does not say what comes of it"
     )
 
 
