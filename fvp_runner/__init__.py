@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .base import RunCheckError, RunOptions, RunOutputs, RunTimeoutError, wants_sanitizer
     from .checked_run.facts import FACTS, FAULT, PHASE, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
-    from .emulators.arm_runner import run_in_arm_runner
+    from .emulators.arm_runner import find_application, run_in_arm_runner, run_network
     from .emulators.fvp_command import install_models, run_model
     from .emulators.own_elf import run_own_elf
+    from .emulators.qemu import qemu_version
     from .executorch.check import FirmwarePools, check_program
     from .executorch.commands import ProgramOptions, compare_programs, compile_program, run_program
     from .firmware_build.build import runnable_board
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
 _NAMES = {  # by module
     "base": "RunCheckError RunOptions RunOutputs RunTimeoutError wants_sanitizer",
     "checked_run.facts": "FACTS FAULT InputFacts PHASE PROGRAM REFERENCE RunFacts RunRequest",
-    "emulators.arm_runner": "run_in_arm_runner",
+    "emulators.arm_runner": "find_application run_in_arm_runner run_network",
     "emulators.fvp_command": "install_models run_model",
     "emulators.own_elf": "run_own_elf",
+    "emulators.qemu": "qemu_version",
     "executorch.check": "FirmwarePools check_program",
     "executorch.commands": "ProgramOptions compare_programs compile_program run_program",
     "firmware_build.build": "runnable_board",

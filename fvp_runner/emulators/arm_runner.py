@@ -43,7 +43,8 @@ HINT = f"pip install 'npu_memplan[arm]', or name the folder of its inference run
 _SERIES = re.compile(r"SSE-(\d+)")  # in the name of the board's FVP
 _ARENA = re.compile(r"tensor arena\) size used: (\d+)")
 _TEMPORARY = re.compile(r"Temp memory: Used: \d+; Peak: (\d+)")
-_ERROR = re.compile(r"^(?:ERROR - |E \[ExecuTorch:|TFLM - (?:Failed|Didn't)).*$", re.M)
+_ERROR = re.compile(r"^(?:ERROR - |E \[ExecuTorch:|TFLM - (?:Failed|Didn't))[^\r\n]*", re.M)
+_MODE = re.compile(r"Using (\w+) memory mode; fast cache size: (\d+)")
 
 
 class ArmRunnerError(RunnerError):
@@ -58,10 +59,12 @@ class ArmRun:
 
     outputs: tuple[Array, ...]
     runner: str  # name of Arm's application
+    board: str
     memory_bytes: int
     cycles: int  # of the NPU: an estimate of ours
     seconds: float
     console: str
+    notes: tuple[str, ...]  # what the NPU model remarked
 
 
 def find_application(runtime: str, npu: Architecture, board: str = "") -> tuple[Path, Board]:
@@ -128,7 +131,10 @@ def run_network(
     ran = run_elf(program, board, options, npu.name, Semihosting(), memory=memory, ends=ends)
     errors = [*ran.failed_jobs, *_ERROR.findall(ran.console)]
     if errors or "Inference completed" not in ran.console:
-        raise ArmRunnerError(f"{program.parent.name}: {'; '.join(errors[:3]) or 'it ended before the inference did'}")
+        said = "; ".join(errors[:3]) or "it ended before the inference did"
+        for mode, size in _MODE.findall(ran.console):
+            said += f"; it is built for memory mode {mode}, with {int(size):,} bytes of fast memory"
+        raise ArmRunnerError(f"{program.parent.name}: {said}")
     places = np.cumsum([0, *sizes]).tolist()
     outputs: list[Any] = [
         np.frombuffer(ran.contents[0][start:stop], dtype).reshape(shape)
@@ -136,8 +142,8 @@ def run_network(
     ]
     printed = (_ARENA if runtime == "tflm" else _TEMPORARY).findall(ran.console)
     return ArmRun(
-        tuple(outputs), program.parent.name, int(printed[-1]) if printed else 0, sum(j.cycles for j in ran.jobs),
-        ran.seconds, ran.console,
+        tuple(outputs), program.parent.name, board.name, int(printed[-1]) if printed else 0,
+        sum(j.cycles for j in ran.jobs), ran.seconds, ran.console, ran.notes,
     )  # fmt: skip
 
 

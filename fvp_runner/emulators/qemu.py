@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from npu_memplan.c_compiler import compiler_command
+from npu_memplan.c_compiler import missing_compiler as missing_c
 from npu_memplan.files.folders import scratch_folder
 from npu_memplan.target_data import Board, board_names, load_board
 
@@ -87,6 +89,7 @@ class Qtest:
 
 
 PROGRAM = "qemu-system-arm"
+_SYSTEM_VECTORS = 16  # before those of interrupts
 _END = bytes([END_OF_TRANSMISSION])  # a firmware's last byte
 _EXITED = re.compile(r"W([0-9a-f]{2})")  # the debug stub's reply when the guest has ended by semihosting
 
@@ -113,7 +116,7 @@ def boot_machine(board: Board, image: Elf, semihosting: Semihosting | None = Non
     with scratch_folder("qemu") as folder:
         kernel = folder / "firmware.elf"
         kernel.write_bytes(_with_reset_vectors(board, image).image)
-        command = _qemu_command(board, folder, kernel, semihosting)
+        command = [*_qemu_command(board, folder, kernel, semihosting), *_memory_options(board, folder)]
         place = semihosting.folder if semihosting else None
         with start_child(command, folder, cwd=place) as process, contextlib.ExitStack() as stack:
             try:
@@ -126,11 +129,33 @@ def boot_machine(board: Board, image: Elf, semihosting: Semihosting | None = Non
 
 
 def _with_reset_vectors(board: Board, image: Elf) -> Elf:
-    """`image` with its first stack pointer and program counter also where QEMU's machine reads them."""
+    """`image` with its vectors also where QEMU's machine has them, for programs that do not say where they are."""
     qemu = board.qemu
     assert qemu is not None
-    first = image.read(qemu.program_vectors, 8) if qemu.program_vectors else None
-    return image if first is None else image.with_segment(qemu.machine_vectors, bytes(first))
+    for place in (qemu.program_vectors, board.memory(board.firmware.code).base) if qemu.program_vectors else ():
+        for words in (_SYSTEM_VECTORS + board.vectors.irq_count, 2):  # without interrupts, the first two may be all
+            if (vectors := image.read(place, 4 * words)) is not None:
+                return image.with_segment(qemu.machine_vectors, bytes(vectors))
+    return image
+
+
+def _memory_options(board: Board, folder: Path) -> list[str]:
+    """QEMU's options that add the memories of the board that its machine lacks: a plugin, built in `folder`.
+
+    `RunnerMissingError` where there is no C compiler, `QemuError` where it fails.
+    """
+    assert board.qemu is not None
+    if not board.qemu.memories:
+        return []
+    compiler = compiler_command()
+    if compiler is None:
+        raise RunnerMissingError(f"QEMU's machine lacks memories of {board.name}, and C adds them: {missing_c()}")
+    source, plugin = Path(__file__).with_name("qemu_memories.c"), folder / "memories.so"
+    done = read_output([*compiler, "-shared", "-fPIC", "-O1", source, "-o", plugin])
+    if done.code != 0:
+        raise QemuError(f"{source.name} did not compile: {done.text.strip() or done.stopped or done.code}")
+    places = (f"{m.base:#x}:{m.size_bytes:#x}:{m.like:#x}:{m.first_word:#x}" for m in board.qemu.memories)
+    return ["-plugin", ",".join((str(plugin), *(f"m{number}={place}" for number, place in enumerate(places))))]
 
 
 def _qemu_command(board: Board, folder: Path, kernel: Path, semihosting: Semihosting | None) -> list[str]:

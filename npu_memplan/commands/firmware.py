@@ -86,7 +86,8 @@ _what, _where = option_group("Program and runner"), option_group("Output files")
 
 @click.command(cls=GroupedCommand, help="Run a fixed set of small networks and write a record that you can send: "
                "results, NPU counters beside the estimate, hazards, versions, digests.")  # fmt: skip
-@_what("--on", "runner", required=True, type=RunnerName("fvp", "qemu", "unicorn", "local"), help="What runs them.")
+@_what("--on", "runner", required=True, type=RunnerName("fvp", "qemu", "unicorn", "local", "arm-runner"),
+       help="What runs them; arm-runner: Arm's own compiled firmware, on QEMU.")  # fmt: skip
 @_what("--accelerator", default="ethos-u55-128", show_default=True, metavar="NAME",
        shell_complete=command_line.accelerators, help="The NPU.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="Board of the firmware; default: "

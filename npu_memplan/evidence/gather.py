@@ -29,8 +29,11 @@ from ..ethosu.time import fvp_system
 from ..files.arrays import read_inputs
 from ..files.folders import scratch_folder
 from ..files.paths import read_bytes
+from ..frontend.load import decoded_streams
+from ..models.tflite import read_network
 from ..options import CompileOptions
 from ..report.facts.npu_work import call_estimates, command_streams
+from ..vela_tflite.emit import emit
 from .record import FVP, MODEL, Counters, EvidenceError, EvidenceRecord, Hazards, ProgramRun, RecordedOutput
 
 if TYPE_CHECKING:
@@ -91,6 +94,7 @@ def _network_file(name: str) -> Path:
     raise EvidenceError(f"{packaged} is missing; install the package again")
 
 
+_ARM = "arm-runner"
 _INPUT = "random:7"
 _PACKAGES = ("npu_memplan", "apache-tvm", "ethos-u-vela", "numpy", "tflite-micro")
 _ADAPTERS = (
@@ -109,18 +113,22 @@ def gather_record(
     report_progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> EvidenceRecord:
     """The record of the set on `runner` for accelerator `target`; `EvidenceError` when the runner cannot run here."""
-    from fvp_runner import missing
+    from fvp_runner import find_application, missing
 
-    reason = missing(runner, options)
-    if reason is not None:
+    npu = accelerator(target)  # refuses an unknown name before anything runs
+    if runner == _ARM:
+        find_application("tflm", npu, str(options.board or ""))
+    elif (reason := missing(runner, options)) is not None:
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
-    accelerator(target)  # refuses an unknown name before anything runs
     requested = [(network, program) for network in listed_networks(only) for program in PROGRAMS]
     made = []
     for number, (network, program) in enumerate(requested):
         report_progress(f"{network.name}, {program}", number, len(requested))
         with scratch_folder("evidence") as folder:
-            made.append(_run_program(network, program, target, folder / "artifact", runner, options))
+            if runner == _ARM:
+                made.append(_run_in_arm_runner(network, program, target, options))
+            else:
+                made.append(_run_program(network, program, target, folder / "artifact", runner, options))
     runs, versions, boards, adapters = zip(*made, strict=True)
     reference = _package_version("tflite-micro")
     ran = (" / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""), all(adapters))
@@ -170,6 +178,40 @@ def _run_program(
     return row, version, board, adapters_set
 
 
+def _run_in_arm_runner(
+    network: ListedNetwork, program: str, target: str, options: RunOptions
+) -> tuple[ProgramRun, str, str, bool]:
+    """As `_run_program`, of the program as a file for TFLite Micro, in Arm's compiled firmware."""
+    from fvp_runner import qemu_version, run_network
+
+    npu = accelerator(target)
+    requested = CompileOptions(target, fvp_system(npu), **PROGRAMS[program])
+    flags = [*requested.to_cli_args(), "--emit", "vela-tflite"]
+    row = ProgramRun(network.name, network.sha256, program, tuple(flags), input=_INPUT)
+    version, board = "", ""
+    try:
+        emitted = emit(network.path, requested)
+        file = read_network(emitted.content, network.name)
+        slots = [file.tensors[i] for i in file.outputs]
+        values = read_inputs(network.name, [file.tensors[i] for i in file.inputs], [_INPUT])
+        row = replace(
+            row,
+            plan_sha256=hashlib.sha256("\n".join(map(str, emitted.planned.plan.placements)).encode()).hexdigest(),
+            pools_bytes={"arena": emitted.arena_bytes},
+            stream_sha256=hashlib.sha256(emitted.content).hexdigest(),
+            estimated=Counters(emitted.cycles),
+            hazards=_count_hazards(commands for commands, _ in decoded_streams(file.npu_calls)),
+        )
+        ran = run_network(emitted.content, values, [(t.dtype, t.shape) for t in slots], npu, "tflm", options)
+        version, board = f"{ran.runner}, {qemu_version()}", ran.board
+        names = [slot.name for slot in slots]
+        row = _judge_outputs(row, network, names, ran.outputs, values, ran.notes, ran.console)
+        row = replace(row, counted=Counters(ran.cycles))
+    except NpuMemplanError as error:
+        row = replace(row, error=_PATH.sub("", str(error)))
+    return row, version, board, False
+
+
 def _describe_run(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:
     spent = [time for _, time in call_estimates(artifact, folder)]
     ports = [sum(e.beats(port, writes) for e in spent) for port in (0, 1) for writes in (False, True)]
@@ -187,22 +229,34 @@ def _describe_run(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramR
 def _judge_run(
     row: ProgramRun, network: ListedNetwork, artifact: Artifact, ran: RunOutputs, values: Sequence[Array]
 ) -> ProgramRun:
+    names = [slot.name for slot in artifact.outputs]
+    judged = _judge_outputs(row, network, names, ran.outputs, values, ran.notes, ran.transcript)
+    return replace(judged, counted=Counters(ran.npu_cycles, *(ran.npu_beats or ())))
+
+
+def _judge_outputs(
+    row: ProgramRun,
+    network: ListedNetwork,
+    names: Sequence[str],
+    outputs: Sequence[Array],
+    values: Sequence[Array],
+    notes: Iterable[str],
+    transcript: str,
+) -> ProgramRun:
     from fvp_runner import compare_outputs
 
     expected = _expected_outputs(network, values)
-    names = [slot.name for slot in artifact.outputs]
     found: list[int | None] = [None] * len(names)
     if expected is not None:
-        found = [o.mismatches for o in compare_outputs("evidence", names, ran.outputs, expected).outputs]
-    digests = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in ran.outputs]
-    sizes = [int(array.size) for array in ran.outputs]
+        found = [o.mismatches for o in compare_outputs("evidence", names, outputs, expected).outputs]
+    digests = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in outputs]
+    sizes = [int(array.size) for array in outputs]
     assert row.hazards is not None
     return replace(
         row,
         outputs=tuple(RecordedOutput(*values) for values in zip(names, sizes, digests, found, strict=True)),
-        counted=Counters(ran.npu_cycles, *(ran.npu_beats or ())),
-        hazards=replace(row.hazards, found=tuple(ran.notes)),
-        transcript=tuple(_plain_lines(ran.transcript)),
+        hazards=replace(row.hazards, found=tuple(notes)),
+        transcript=tuple(_plain_lines(transcript)),
     )
 
 

@@ -83,11 +83,22 @@ class TimingAdapter(Struct, frozen=True):
     base: Address
 
 
+class QemuMemory(Struct, frozen=True):
+    """Memory that QEMU's machine lacks and a plugin adds: its own, which begins with `first_word`, or what lies at
+    `like` under one more address.
+    """
+
+    base: Address
+    size_bytes: Address
+    like: Address = 0
+    first_word: Address = 0
+
+
 class QemuData(Struct, frozen=True):
     """How QEMU models the board: machine, and the input line that is the NPU's interrupt.
 
-    Where the machine reads its first stack pointer and program counter elsewhere than the board does, these are copied
-    from `program_vectors`, where programs for the board have them, to `machine_vectors`.
+    Where the machine has its vectors elsewhere than the board, these are copied from `program_vectors`, where programs
+    for the board have them, or from the start of the firmware's code to `machine_vectors`.
     """
 
     machine: str
@@ -97,6 +108,7 @@ class QemuData(Struct, frozen=True):
     options: tuple[str, ...] = ()  # more of QEMU's command line
     program_vectors: Address = 0
     machine_vectors: Address = 0
+    memories: tuple[QemuMemory, ...] = ()
 
 
 class FvpData(Struct, frozen=True):

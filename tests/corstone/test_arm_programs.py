@@ -95,13 +95,17 @@ def test_wrong_options_are_refused_by_name(words: list[str], reason: str) -> Non
     assert reason in str(done.exception)
 
 
-def test_an_unknown_model_and_one_without_a_machine_are_named() -> None:
-    assert "no FVP is called" in str(fvp("FVP_Base").exception)
-    assert "QEMU has no such board" in str(fvp("FVP_Corstone_SSE-320", "--version").exception)
+def test_an_unknown_model_is_named_with_those_that_there_are() -> None:
+    said = str(fvp("FVP_Base").exception)
+    assert "no FVP is called 'FVP_Base'; there are: " in said
+    assert sum(f"SSE-{series}" in said for series in (300, 310, 315, 320)) == 4
 
 
-def test_the_version_says_that_it_is_not_arms(qemu: None) -> None:
-    assert "this is not Arm's FVP" in fvp(FVP, "--version").output
+@pytest.mark.parametrize("name", [FVP, "FVP_Corstone_SSE-315", "FVP_Corstone_SSE-320"])
+def test_the_version_says_that_it_is_not_arms(name: str, qemu: None) -> None:
+    said = fvp(name, "--version").output
+    assert f"stand-in for {name}, on QEMU" in said
+    assert "this is not Arm's FVP" in said
 
 
 def test_installed_models_start_and_replace_nothing_of_others(tmp_path: Path, qemu: None) -> None:
@@ -135,11 +139,37 @@ def test_arms_tflite_micro_computes_what_the_reference_does(board: str, arm_appl
     assert "as Arm's firmware printed it: arena" in done.output
 
 
-def test_arms_executorch_computes_what_our_model_does(arm_application: Path) -> None:
-    done = CliRunner().invoke(cli, ["run", str(MODELS / "three_convolutions_u55.pte"), "--on", "arm-runner"])
+def test_arms_tflite_micro_of_ethos_u85_computes_what_the_reference_does(arm_application: Path, tmp_path: Path) -> None:
+    """Its code lies where QEMU's machine has no memory of its own."""
+    path, source = tmp_path / "speech.tflite", str(real_model("micro_speech_quantized"))
+    words = f"--accelerator ethos-u85-256 --emit vela-tflite --effort quick -o {path}".split()
+    assert CliRunner().invoke(cli, ["compile", source, *words]).exit_code == 0
+    done = CliRunner().invoke(cli, ["run", str(path), "--on", "arm-runner", "--reference", source])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "sse-320" in done.output
+    assert "our model of the NPU: bit-exact" in done.output
+
+
+@pytest.mark.parametrize(("name", "peak"), [("u55", "39,808"), ("u85", "81,920")])
+def test_arms_executorch_computes_what_our_model_does(name: str, peak: str, arm_application: Path) -> None:
+    done = CliRunner().invoke(cli, ["run", str(MODELS / f"three_convolutions_{name}.pte"), "--on", "arm-runner"])
     assert done.exit_code == 0, (done.output, done.exception)
     assert "our model of the NPU: bit-exact" in done.output
-    assert "peak of temporary memory 39,808 bytes" in done.output
+    assert f"peak of temporary memory {peak} bytes" in done.output
+
+
+def test_a_network_for_another_memory_mode_is_refused_with_the_runners_own(
+    arm_application: Path, tmp_path: Path
+) -> None:
+    """Arm's runner of Ethos-U65 gives the driver 384 KiB of fast memory; Shared_Sram takes the whole arena as such."""
+    path, source = tmp_path / "large.tflite", str(real_model("mobilenet_v2_pt2tflite_int8"))
+    if not Path(source).exists():
+        pytest.skip(f"needs {source}")
+    words = f"--accelerator ethos-u65-256 --memory-mode Shared_Sram --emit vela-tflite --npu-compiler vela -o {path}"
+    assert CliRunner().invoke(cli, ["compile", source, *words.split(), "--effort", "quick"]).exit_code == 0
+    done = CliRunner().invoke(cli, ["run", str(path), "--on", "arm-runner"])
+    assert isinstance(done.exception, arm_runner.ArmRunnerError)
+    assert "it is built for memory mode Dedicated_Sram, with 393,216 bytes of fast memory" in str(done.exception)
 
 
 def test_a_wrong_result_of_arms_program_is_called_wrong(

@@ -62,7 +62,7 @@ def test_every_figure_of_a_board_has_a_source_or_says_that_none_was_found(name: 
 
 
 def test_only_those_that_emulators_have_run_are_marked_as_run() -> None:
-    run = ("corstone-300-u55", "corstone-300-u65", "corstone-310", "corstone-320")
+    run = ("corstone-300-u55", "corstone-300-u65", "corstone-310", "corstone-315", "corstone-320")
     for board in map(load_board, board_names()):
         assert board.state == ("emulated" if board.name in run else "described")
         assert board.name in run or "never run" in board.description

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.base import FirmwareError, RunOptions, RunTimeoutError
+from fvp_runner.base import FirmwareError, RunnerMissingError, RunOptions, RunTimeoutError
 from fvp_runner.emulators import device
 from fvp_runner.emulators.device import pool_spans
 from fvp_runner.emulators.gdb import GdbError
@@ -329,8 +329,26 @@ def test_long_runs_report_their_progress(tmp_path: Path) -> None:
 
 
 def test_qemu_without_a_model_of_the_board_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FirmwareError.__bases__[0], match=r"QEMU has no model of board corstone-320"):
-        create("qemu", toy(tmp_path / "toy", HANG), RunOptions(board="corstone-320"))
+    text = (targets_folder() / "boards" / "corstone-300-u55.toml").read_text(encoding="utf-8")
+    board = tmp_path / "mine.toml"
+    board.write_text(re.sub(r"(?m)^\[qemu\]\n(?:\w.*\n)+", "", text).replace('"corstone-300-u55"', '"mine"'))
+    with pytest.raises(RunnerMissingError, match=r"no model of board mine; choose one that has: corstone-300-"):
+        create("qemu", toy(tmp_path / "toy", HANG), RunOptions(board=board))
+
+
+def test_memories_that_qemu_lacks_are_added_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Corstone-320's code lies where mps3-an547 has nothing, and its UART is elsewhere."""
+    step = "int32_t toy_step(uint8_t *const pools[]) { pools[0][32] = (uint8_t)(pools[0][0] + 1); return 0; }\n"
+    directory = toy(tmp_path / "toy", step, "ethos-u85-256")
+    ran = start("qemu", directory).run([np.full((1, 16), 7, np.int8)])
+    assert ran.outputs[0][0, 0] == 8
+    machine = start("qemu", directory)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(RunnerMissingError, match=r"lacks memories of corstone-320, and C adds them: no C"):
+        machine.run([np.zeros((1, 16), np.int8)])
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(QemuError, match=r"qemu_memories\.c did not compile"):
+        machine.run([np.zeros((1, 16), np.int8)])
 
 
 def test_ctrl_c_ends_unicorn_too(tmp_path: Path) -> None:

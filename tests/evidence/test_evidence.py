@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.base import RunOptions
+from fvp_runner.base import RunnerMissingError, RunOptions
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.evidence import gather as gather_module
@@ -133,6 +133,26 @@ def test_a_changed_record_is_refused(on_host: Path, tmp_path: Path, old: str, ne
     changed.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(EvidenceError, match=re.escape(message)):
         read_record(changed)
+
+
+@pytest.mark.qemu
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
+def test_arms_own_firmware_is_a_runner_too() -> None:
+    """Networks are files for TFLite Micro then, in its arena; cycles are what Arm's driver reads, so estimates."""
+    options = RunOptions()
+    try:
+        record = gather_record("arm-runner", "ethos-u55-128", options, [SMALL])
+    except RunnerMissingError as error:
+        pytest.skip(f"needs Arm's runners: {error}")
+    assert record.verdict_text() == f"4 of 4 programs bit-exact on arm-runner; cycles and beats counted by {MODEL}"
+    assert "inference_runner-sse-300" in record.runner_version
+    assert record.board == "corstone-300-u55"
+    for run in record.runs:
+        assert run.flags[-2:] == ("--emit", "vela-tflite")
+        assert run.counted.cycles
+        assert any("Inference completed" in line for line in run.transcript)
+        assert run.hazards is not None
+        assert not run.hazards.found
 
 
 @needs_gcc
