@@ -15,7 +15,7 @@ from enum import Enum
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import data_offsets
-from npu_memplan.models.vela import NpuCall
+from npu_memplan.models.vela import LEAST_STRUCTURE_BYTES, NpuCall
 from npu_memplan.problem import Agent
 from npu_memplan.process.programs import ending_signal
 from npu_memplan.sizes import format_size
@@ -54,16 +54,21 @@ ALIGNMENT = 16  # of payloads, constants and tensors in the arena: bytes that th
 NPU_OPERATOR = "ethos-u"
 
 
-def check_accelerators(network: Network, board: Board) -> Iterator[Remark]:
-    """Whether the board has the NPU that each payload is for, and what the driver compares."""
+def check_accelerators(network: Network, board: Board, remedy: str = "") -> Iterator[Remark]:
+    """Whether the board has the NPU that each payload is for, and what the driver compares; `remedy` makes a file for
+    the board, where that is not `compile`.
+    """
+    remedy = remedy or (
+        "compile the original model for the board: npu-memplan compile MODEL.tflite "
+        f"--board {board.name} --emit vela-tflite -o FILE.tflite"
+    )
     for call in network.npu_calls:
         what, npu = f"operator {call.index}", call.accelerator
         if npu.name not in board.accelerators:
             yield Remark(
                 Level.WRONG, "accelerator",
                 f"{what} is compiled for {npu.name} (CONFIG {npu.config_word:#010x}); board {board.name} has "
-                f"{', '.join(board.accelerators)}: its driver refuses the payload; compile the original model for "
-                f"the board: npu-memplan compile MODEL.tflite --board {board.name} --emit vela-tflite -o FILE.tflite",
+                f"{', '.join(board.accelerators)}: its driver refuses the payload; {remedy}",
             )  # fmt: skip
             continue
         made, has = _version_parts(call.payload.architecture_id), _version_parts(npu.id_word)
@@ -222,11 +227,11 @@ def _too_far(call: NpuCall, reach: dict[int, int], sizes: dict[int, int]) -> Ite
 
 def check_arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
     """Whether planned tensors are in the arena that the NPU is given, and what of an arena is known to be needed."""
-    fast = {call.scratch_fast_tensor for call in network.npu_calls}
-    ends = {
-        t.index: t.arena_offset + t.size_bytes for t in network.tensors if t.arena_offset >= 0 and t.index not in fast
-    }
-    least = max(ends.values(), default=0)
+    ends = {t.index: t.arena_offset + t.size_bytes for t in network.tensors if t.arena_offset >= 0}
+    if not ends:
+        yield Remark(Level.NOTE, "arena", "the file plans no tensor: TFLite Micro does, when it starts")
+        return
+    least = max(ends.values())  # with the fast scratch, whose tensor TFLite Micro places like any other
     scratch = {call.scratch_tensor for call in network.npu_calls}
     promised = max((ends.get(t, 0) for t in scratch), default=0)
     outside = [
@@ -247,6 +252,13 @@ def check_arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
             f"the arena has {given_bytes:,} bytes, the planned tensors need {least:,}: {least - given_bytes:,} too few"
             ", and TFLite Micro's own structures come on top",
         )  # fmt: skip
+    elif given_bytes is not None and given_bytes < least + LEAST_STRUCTURE_BYTES:
+        yield Remark(
+            Level.WRONG, "arena",
+            f"the arena has {given_bytes:,} bytes, the planned tensors need {least:,}: that leaves "
+            f"{given_bytes - least:,} for TFLite Micro's own structures, which took at least {LEAST_STRUCTURE_BYTES} "
+            "in Arm's firmware",
+        )  # fmt: skip
     elif not outside:
         enough = "" if given_bytes is None else f" of {given_bytes:,}"
         text = f"planned tensors need {least:,} bytes{enough}"
@@ -261,8 +273,8 @@ def check_arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
 def check_memories(network: Network, file_bytes: int, board: Board) -> Iterator[Remark]:
     """Whether the board has a memory that holds the arena and one that holds the file, where the NPU reaches them."""
     ends = [t.arena_offset + t.size_bytes for t in network.tensors if t.arena_offset >= 0]
-    needs = (("arena", max(ends, default=0), False), ("file", file_bytes, True))
-    for what, size, read_only in needs:
+    arena = [("arena", max(ends), False)] if ends else []
+    for what, size, read_only in (*arena, ("file", file_bytes, True)):
         usable = [m for m in board.memories if Agent.NPU in m.agents and (read_only or not m.read_only)]
         fitting = [memory for memory in usable if memory.size_bytes >= size]
         if fitting:

@@ -43,8 +43,9 @@ def check_program(program: ExecutorchProgram, board: Board, requested: FirmwareP
     """Every finding, in the order in which a firmware would meet them."""
     calls = npu_calls(program)
     found = [*_check_backends(program), *_check_operators(program, requested)]
+    remedy = f"export the model again with EthosUCompileSpec({board.accelerators[-1]!r})"
     for one in calls:
-        found += [*vela_check.check_accelerators(one.network, board), *_check_delegate(one)]
+        found += [*vela_check.check_accelerators(one.network, board, remedy), *_check_delegate(one)]
     found += [
         *_check_planned_memory(program),
         *_check_pools(program, calls, requested, board),
@@ -240,7 +241,8 @@ def _check_run(program: ExecutorchProgram, method: Method, board: Board, given: 
     one = next(c for c in npu_calls(program) if c.method is method)
     fits = one.call.accelerator.name in board.accelerators
     try:
-        ran = simulate_method(program, method, given, memories_for(one, {}, str(board.path) if fits else ""), True)
+        where = memories_for(one, {}, str(board.path) if fits else "")
+        ran = simulate_method(program, method, given, where, True)
     except InputError:
         raise
     except NpuMemplanError as error:
@@ -248,5 +250,7 @@ def _check_run(program: ExecutorchProgram, method: Method, board: Board, given: 
         return
     cycles = sum(stats.cycles for stats in ran.stats)
     alone = f"; {', '.join(ran.missing)} were not run, so delegates had inputs of their own" if ran.missing else ""
-    yield Remark(Level.NOTE, "run", f"method {method.name!r} runs in our simulator, {cycles:,} estimated cycles{alone}"
-                 "; not compared")  # fmt: skip
+    time = f"{cycles:,} estimated cycles"
+    if fits:
+        time += f", {1000 * cycles / where.clock_hz:.3f} ms at {where.clock_hz / 1e6:,.0f} MHz"
+    yield Remark(Level.NOTE, "run", f"method {method.name!r} runs in our simulator, {time}{alone}; not compared")

@@ -25,13 +25,13 @@ _SPEC = "compile_flags"
 
 def options_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> CompileOptions:
     """The options that Vela was given for a delegate, as far as its specs name them, with those that a user gives."""
-    stated = _stated_options(one)
-    if board:
+    stated, accelerator = _stated_options(one), one.call.accelerator.name
+    requested = {key: value for key, value in {"board": board, **given}.items() if value}
+    if "board" in requested:
         stated.pop("system_config", None)
-    accelerator, requested = one.call.accelerator.name, {key: value for key, value in given.items() if value}
     for known in [stated, {}] if stated else [{}]:
         try:
-            options = CompileOptions(accelerator, board=board, **{**known, **requested}).resolve_defaults()  # type: ignore[arg-type]
+            options = CompileOptions(**{**known, **requested}).resolve_for(accelerator)  # type: ignore[arg-type]
             options.memory_map()
             return options
         except NpuMemplanError:
@@ -112,5 +112,6 @@ def _candidates(need: PoolNeed, memories: Sequence[BoardMemory]) -> list[BoardMe
         and (Agent.NPU in memory.agents if need.npu else Agent.HOST in memory.agents)
     ]
     rank = {name: place for place, name in enumerate(need.preferred)}
-    ordered = sorted(usable, key=lambda memory: rank.get(memory.name, len(rank)))
+    last = len(rank)  # what the NPU does not reach holds code, or the stack
+    ordered = sorted(usable, key=lambda memory: (rank.get(memory.name, last), Agent.NPU not in memory.agents))
     return [*ordered] or [None]

@@ -39,6 +39,7 @@ from ..models.flatbuffer import FlatTable, fields_of, target_at
 from ..models.float_ends import read_source
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
+from ..models.vela import LEAST_STRUCTURE_BYTES
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuild_file
 from ..names import model_name
 from ..options import AUTO, NO_NPU, CompileOptions
@@ -475,7 +476,15 @@ def _room(emitted: Emitted) -> list[str]:
     """The bytes that the arena has at most, where a board or --pool says so; no plan is larger."""
     size, board = emitted.available_bytes, emitted.planned.extracted.loaded.request.options.board
     there = f"{board} has" if board else "--pool has"
-    return [] if size is None else [f"fits       {emitted.arena_bytes:,} of {size:,} bytes that {there}"]
+    if size is None:
+        return []
+    if board and size - emitted.arena_bytes < LEAST_STRUCTURE_BYTES:
+        return [
+            f"full       {emitted.arena_bytes:,} of {size:,} bytes that {there}; TFLite Micro took at least "
+            f"{LEAST_STRUCTURE_BYTES} more",
+            "           in Arm's firmware: give --pool a size that leaves them",
+        ]
+    return [f"fits       {emitted.arena_bytes:,} of {size:,} bytes that {there}"]
 
 
 def _lines(emitted: Emitted, output: Path) -> list[str]:
@@ -490,7 +499,8 @@ def _lines(emitted: Emitted, output: Path) -> list[str]:
         f"NPU        {emitted.payload_bytes:,} bytes of payloads and {emitted.constants_bytes:,} of constants",
     ]
     if emitted.fast_bytes:
-        lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory")
+        lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory,")
+        lines.append("           which TFLite Micro counts in its arena, too")
     if emitted.resident:
         beside = output.with_suffix(".S").name
         lines.append(

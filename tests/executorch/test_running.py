@@ -49,6 +49,18 @@ def test_commands_run_programs_and_keep_outputs(tmp_path: Path) -> None:
         out.unlink()
 
 
+def test_a_program_is_simulated_on_a_board(tmp_path: Path) -> None:
+    file = str(MODELS / f"{REAL[0]}.pte")
+    done = CliRunner().invoke(cli, ["simulate", file, "--board", "nxp-imx93"], catch_exceptions=False)
+    assert " at 1,000 MHz" in done.output
+    checked = CliRunner().invoke(cli, ["check", file, "--board", "nxp-imx93"], catch_exceptions=False).output
+    assert done.output.split(" ms at")[0].splitlines()[-1] + " ms at 1,000 MHz; not compared" in checked
+    other = CliRunner().invoke(cli, ["simulate", file, "--board", "himax-we2"]).exception
+    assert "it was compiled for ethos-u65-256, and board himax-we2 has ethos-u55-64: leave --board out" in str(other)
+    checked = CliRunner().invoke(cli, ["check", file, "--board", "himax-we2"], catch_exceptions=False).output
+    assert "export the model again with EthosUCompileSpec('ethos-u55-64')" in checked
+
+
 def test_streams_are_disassembled() -> None:
     done = CliRunner().invoke(cli, ["disassemble", str(MODELS / f"{REAL[1]}.pte")], catch_exceptions=False)
     assert done.output.startswith(

@@ -164,6 +164,8 @@ def test_an_arena_that_is_16_bytes_short(tmp_path: Path) -> None:
     given = wrong_findings(tmp_path, right(), "--arena", "5952")
     assert [topic for topic, _ in given] == ["arena"]
     assert "the arena has 5,952 bytes, the planned tensors need 5,968: 16 too few" in given[0][1]
+    tight = wrong_findings(tmp_path, right(), "--arena", "6000")
+    assert "that leaves 32 for TFLite Micro's own structures, which took at least 452" in tight[0][1]
 
 
 def misaligned() -> bytes:

@@ -71,6 +71,17 @@ def test_it_says_whether_the_arena_fits(
     assert [line for line in output.splitlines() if line.startswith("fits")] == ([said] if said else [])
 
 
+def test_fast_memory_counts_in_the_arena(tmp_path: Path) -> None:
+    """Arm's firmware needs its bytes there, too: the tensor has an offset like any other."""
+    file = tmp_path / "speech.tflite"
+    target = "--accelerator", "ethos-u65-256", "--memory-mode", "Dedicated_Sram"
+    done = compiled(file, *target)
+    fast = json.loads(compiled(file, *target, "--force", "--json").output)["fast_memory_bytes"]
+    assert "which TFLite Micro counts in its arena, too" in done.output
+    said = CliRunner().invoke(cli, ["check", str(file), "--arena", str(fast - 16)]).output
+    assert f"the planned tensors need {fast:,}: 16 too few" in said
+
+
 def test_what_it_cannot_do_is_reported_before_any_work(tmp_path: Path) -> None:
     folder = compiled(tmp_path / "build")
     assert "give --output a name that ends in .tflite" in str(folder.exception)
