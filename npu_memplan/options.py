@@ -17,7 +17,14 @@ from .errors import NpuMemplanError
 from .names import split_names, unusable_in_c
 from .problem import Pool
 from .sizes import SizeError, parse_named_size, parse_size
-from .target_data import MemoryMode, accelerator_names, accelerator_system, load_board, load_memory_mode
+from .target_data import (
+    MemoryMode,
+    accelerator_names,
+    accelerator_system,
+    load_board,
+    load_memory_mode,
+    memory_mode_names,
+)
 
 if TYPE_CHECKING:
     from .ethosu.time import MemoryMap, Needs
@@ -371,6 +378,7 @@ class CompileOptions:
             mode = self.memory_mode or (load_board(self.board).memory_mode if self.board else "")
             return replace(self, system_config="", memory_mode=mode or "Shared_Sram")
         system_config, memory_mode = self._system()
+        self._check_memory_mode(memory_mode)
         if self.board:
             board = load_board(self.board)
             if self.accelerator not in board.accelerators:
@@ -380,6 +388,16 @@ class CompileOptions:
                 )
             board.memory_placement(memory_mode)  # it has to say where pools go
         return replace(self, system_config=system_config, memory_mode=load_memory_mode(memory_mode).name)
+
+    def resolve_for(self, accelerator: str) -> CompileOptions:
+        """The resolved options of what was compiled for `accelerator`."""
+        board = load_board(self.board) if self.board else None
+        if board and accelerator not in board.accelerators:
+            raise OptionError(
+                f"it was compiled for {accelerator}, and board {board.name} has {' or '.join(board.accelerators)}: "
+                f"leave --board out, or compile the original model with --board {board.name}"
+            )
+        return replace(self, accelerator=accelerator).resolve_defaults()
 
     def to_cli_options(self) -> tuple[tuple[str, ...], ...]:
         """The command line for these options, a flag with its value each; what is the default is left out."""
@@ -411,6 +429,18 @@ class CompileOptions:
     def to_cli_args(self) -> tuple[str, ...]:
         """The arguments of that command line."""
         return tuple(argument for option in self.to_cli_options() for argument in option)
+
+    def _check_memory_mode(self, name: str) -> None:
+        from .ethosu.time import similar_memory_mode
+
+        if self.vela_ini:
+            same = (name, load_memory_mode(name).like) if name in memory_mode_names() else ()
+            similar = similar_memory_mode(Path(self.vela_ini), name)
+            if similar and similar not in same:
+                raise OptionError(
+                    f"[Memory_Mode.{name}] of {self.vela_ini} is not read, only its [System_Config.*] are; it has the "
+                    f"areas of {similar}: give --memory-mode {similar}"
+                )
 
     def _check_stripes(self) -> None:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler == "vela"):

@@ -45,7 +45,7 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
         from tflite_micro import runtime
     except ImportError as error:
         raise ReferenceRunError(
-            "the reference needs tflite-micro, which is not installed: pip install npu_memplan[reference]"
+            "the reference needs tflite-micro, which is not installed: pip install 'npu_memplan[reference]'"
         ) from error
     config = runtime.InterpreterConfig
     _shorten_count(runtime)
@@ -210,7 +210,7 @@ class LiteRTReference(Interpreted):
         except ImportError as error:
             raise ReferenceRunError(
                 f"tflite-micro cannot run {self.name}, and LiteRT, the reference for such models, is not installed: "
-                "pip install npu_memplan[litert]"
+                "pip install 'npu_memplan[litert]'"
             ) from error
         self._check_states()
         model, is_known = self.model, None

@@ -68,6 +68,8 @@ def from_values(value: object, kind: type[T], where: str, error: type[NpuMemplan
         message, path = (message, path.rstrip("`").lstrip(".")) if message else (str(reason), "")
         found, schema = _value_at(value, path, msgspec.json.schema(kind))
         allowed = f"; give one of {', '.join(map(repr, schema['enum']))}" if "enum" in schema else ""
+        if "unknown field" in message and (known := schema.get("properties")):
+            allowed = f"; it may have {', '.join(known)}"
         place = path or "the document"
         raise error(
             f"{_place_prefix(where)}{place} is {_short_value(found)}: {message[:1].lower()}{message[1:]}{allowed}"

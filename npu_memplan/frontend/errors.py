@@ -23,6 +23,10 @@ class TvmFrontendError(RefusalError):
     """TVM's frontend cannot import a model."""
 
 
+class FormatError(RefusalError):
+    """The chosen compiler does not read this kind of file."""
+
+
 def run_importer(framework: str, name: str, importer: Callable[[], T], line: int = -1) -> T:
     """Run `importer` quietly and return its result; `TvmFrontendError` with one line of what a library raises there."""
     try:

@@ -29,15 +29,12 @@ from ..request import Loaded, Request, request
 from ..vela.compiler import VelaResult
 from ..vela.lift import LiftError
 from ..vela.worker import VelaError
+from .errors import FormatError as FormatError
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 
 if TYPE_CHECKING:
     from .tflite.lowered import Partitioned
-
-
-class FormatError(RefusalError):
-    """The chosen compiler does not read this kind of file."""
 
 
 def read(path: Path, request: Request, known: dict[object, Partitioned] | None = None) -> Loaded:
@@ -129,7 +126,7 @@ def network_memory_map(network: Network, options: CompileOptions) -> MemoryMap:
     `options`, but for the NPU, which the network says itself, where its arena and its constants have room.
     """
     calls = network.npu_calls
-    options = replace(options, accelerator=calls[0].accelerator.name).resolve_defaults()
+    options = options.resolve_for(calls[0].accelerator.name)
     first, *others = (pool.name for pool in options.planned_pools())
     sizes = {first: max(call.scratch_bytes for call in calls)}
     sizes |= {name: max(call.scratch_fast_bytes for call in calls) for name in others}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,9 @@ import numpy.typing as npt
 
 from ..names import printable_text
 from .checks import DamagedError, check_network, check_tensor, with_index_ranges
+from .executorch.program import is_program
 from .flatbuffer import FlatbufferError, NetworkError, verify_flatbuffer
+from .frameworks import is_onnx, is_torch
 from .network import CpuOperator, Network
 from .operators import ContradictionError, validate_network
 from .subgraphs import with_kept_variables, with_variables
@@ -34,13 +37,14 @@ _BUFFER_DATA = 4  # position of a Buffer's bytes in its table's layout
 @functools.lru_cache(maxsize=2)  # networks are immutable, and several stages of one compile ask for the same
 def read_network(data: bytes, name: str = "network") -> Network:
     """Read a `.tflite` (compiled by Vela or not) or a raw `.npz`; `NetworkError` says what is wrong with it."""
-    if data[:4] == b"PK\x03\x04":
+    if data[:4] == b"PK\x03\x04" and not is_torch(Path(name)):
         if name.endswith((".pt", ".pth")):
             raise NetworkError(f"{name} holds weights of PyTorch; give what torch.export.save writes (.pt2)")
         return read_raw(data, name)
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise NetworkError(
-            f"{name} is not a TFLite file: bytes 4 to 8 must be TFL3, but are {bytes(data[4:8])!r} "
+            _describe_other_format(data, name)
+            or f"{name} is not a TFLite file: bytes 4 to 8 must be TFL3, but are {bytes(data[4:8])!r} "
             f"({len(data)} bytes in all); give a .tflite flatbuffer"
         )
     try:
@@ -53,6 +57,23 @@ def read_network(data: bytes, name: str = "network") -> Network:
         raise NetworkError(
             f"{name} is no valid TFLite model: {error}; correct what wrote it, or convert the model again"
         ) from error
+
+
+def _describe_other_format(data: bytes, name: str) -> str:
+    """What to do with a model of another format that this package reads; empty for anything else."""
+    path = Path(name)
+    if is_program(data):
+        return (
+            f"{name} is an ExecuTorch program, and this is for TFLite files; check, simulate, run, compile, "
+            "disassemble, report, explain and diff take a .pte"
+        )
+    if is_onnx(path) or is_torch(path):
+        what = "an ONNX model" if is_onnx(path) else "a PyTorch program"
+        return (
+            f"{name} is {what}, and this is for TFLite files; compile to C (without --emit vela-tflite), explore and "
+            "sweep take it"
+        )
+    return ""
 
 
 def _read_tflite(data: bytes, name: str) -> Network:

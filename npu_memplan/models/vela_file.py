@@ -66,7 +66,10 @@ def read_raw(data: bytes, name: str) -> Network:
         for tensor in tensors:
             check_tensor(tensor)
     except _FAULTS as error:
-        raise NetworkError(f"{name} is no raw Vela network (.npz): {error}") from error
+        lacking = f"it has no array {error}" if isinstance(error, KeyError) else error
+        raise NetworkError(
+            f"{name} is no raw Vela network (.npz): {lacking}; give what vela --output-format raw writes, or a .tflite"
+        ) from error
     addresses = tuple((region, offset) for *_, region, offset in listed)
     inputs = sum(kind == "input" for kind, *_ in listed)
     given = sum(kind != "output" for kind, *_ in listed)

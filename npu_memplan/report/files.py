@@ -167,7 +167,7 @@ def _lane_rectangles(pool: PoolView) -> Iterator[tuple[int, Rectangle]]:
 
 
 def png_map(artifact: Artifact, dpi: int = 150) -> bytes:
-    """The map as PNG, drawn by matplotlib (`pip install npu_memplan[plots]`)."""
+    """The map as PNG, drawn by matplotlib (`pip install 'npu_memplan[plots]'`)."""
     try:
         import matplotlib
     except ImportError:

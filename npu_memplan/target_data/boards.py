@@ -24,7 +24,7 @@ _TO_RUN = ("npu", "uart", "firmware")  # tables without which no firmware can be
 Address = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of a Cortex-M; sizes and numbers of interrupts too
 
 
-class MemorySpeed(Struct, frozen=True):
+class MemorySpeed(Struct, frozen=True, forbid_unknown_fields=True):
     """A memory as the NPU sees it; the figures are those of `targets/systems.toml`, in the NPU's cycles."""
 
     port: Literal[0, 1]
@@ -44,7 +44,7 @@ _CPU = Meta(pattern=rf"^[a-z0-9][a-z0-9.+-]{{0,63}}{_END}")  # it is part of CMa
 _COMMENT = Meta(pattern=rf"^((?!\*/)[^\x00-\x1f\x7f])*{_END}")  # of C and of linker scripts
 
 
-class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
+class BoardMemory(Struct, frozen=True, forbid_unknown_fields=True, rename={"agents": "reach"}):
     """One memory of a board: CPU bytes `[base, base + size_bytes)` and what reaches them."""
 
     name: Annotated[str, _MEMORY_NAME]
@@ -69,21 +69,21 @@ class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
 _Memories = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
-class MemoryPlacement(Struct, frozen=True):
+class MemoryPlacement(Struct, frozen=True, forbid_unknown_fields=True):
     """Candidates, best first, for each planned pool and for the constants in one memory mode."""
 
     pools: Mapping[str, _Memories]  # pool name -> names of board memories
     constants: _Memories
 
 
-class TimingAdapter(Struct, frozen=True):
+class TimingAdapter(Struct, frozen=True, forbid_unknown_fields=True):
     """Registers of an FVP's timing adapter: it gives the memories behind one AXI port their speed."""
 
     port: Literal[0, 1]
     base: Address
 
 
-class QemuMemory(Struct, frozen=True):
+class QemuMemory(Struct, frozen=True, forbid_unknown_fields=True):
     """Memory that QEMU's machine lacks and a plugin adds: its own, which begins with `first_word`, or what lies at
     `like` under one more address.
     """
@@ -94,7 +94,7 @@ class QemuMemory(Struct, frozen=True):
     first_word: Address = 0
 
 
-class QemuData(Struct, frozen=True):
+class QemuData(Struct, frozen=True, forbid_unknown_fields=True):
     """How QEMU models the board: machine, and the input line that is the NPU's interrupt.
 
     Where the machine has its vectors elsewhere than the board, these are copied from `program_vectors`, where programs
@@ -111,7 +111,7 @@ class QemuData(Struct, frozen=True):
     memories: tuple[QemuMemory, ...] = ()
 
 
-class FvpData(Struct, frozen=True):
+class FvpData(Struct, frozen=True, forbid_unknown_fields=True):
     """Arm's model of the board: binary and parameters; `{elf}`, `{macs}`, `{timeout_s}` are filled in.
 
     `macs` are the multipliers of its NPU where no parameter says. Binaries of the same board with another NPU are
@@ -126,7 +126,7 @@ class FvpData(Struct, frozen=True):
     fast_parameters: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-class NpuPlace(Struct, frozen=True):
+class NpuPlace(Struct, frozen=True, forbid_unknown_fields=True):
     """The NPU's registers and interrupt."""
 
     base: Address
@@ -135,16 +135,16 @@ class NpuPlace(Struct, frozen=True):
     aliases: tuple[Address, ...] = ()
 
 
-class Uart(Struct, frozen=True):
+class Uart(Struct, frozen=True, forbid_unknown_fields=True):
     base: Address
     baud_divisor: Address = 217
 
 
-class Vectors(Struct, frozen=True):
+class Vectors(Struct, frozen=True, forbid_unknown_fields=True):
     irq_count: Address = 96
 
 
-class FirmwarePlace(Struct, frozen=True):
+class FirmwarePlace(Struct, frozen=True, forbid_unknown_fields=True):
     """The memories that hold firmware, by name."""
 
     code: str
@@ -153,7 +153,7 @@ class FirmwarePlace(Struct, frozen=True):
     stack_bytes: Address = 0x4000
 
 
-class BoardClock(Struct, frozen=True):
+class BoardClock(Struct, frozen=True, forbid_unknown_fields=True):
     npu_hz: Annotated[float, Meta(ge=0)] = 0.0  # 0: that of the system configuration
     cpu_hz: Annotated[float, Meta(ge=0)] = 0.0  # 0: not known
 
@@ -161,7 +161,7 @@ class BoardClock(Struct, frozen=True):
 _TABLES = {"memories": "memory", "placements": "placement", "timing_adapters": "timing_adapter"}
 
 
-class BoardFile(Struct, frozen=True, kw_only=True, rename=_TABLES):
+class BoardFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename=_TABLES):
     """A board's TOML file; what has no default has to be there."""
 
     name: Annotated[str, _NAME]

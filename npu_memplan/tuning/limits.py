@@ -332,7 +332,7 @@ def _measure_velas_bytes(models: ModelCache, options: CompileOptions) -> Mapping
 def _stream_cycles(models: ModelCache, options: CompileOptions, rank: Ranking) -> Sequence[int]:
     """The cycles of Vela's stream under each model; empty where it refuses the model or they cannot be compared."""
     try:
-        return rank.vela_cycles(models.lower(replace(options, npu_compiler="vela")))
+        return rank.vela_cycles(models.lower(replace(options, npu_compiler="vela", stripes=False)))
     except RefusalError:
         return ()
 

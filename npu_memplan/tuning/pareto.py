@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import RefusalError
 from ..ethosu.time import MODELS, MemoryMap
+from ..frontend.errors import FormatError
 from ..options import AUTO, CompileOptions
 from ..request import Loaded
 from ..stages import Planned, extract_problem
@@ -87,7 +88,10 @@ def explore(
     vela, rank = [], Ranking(memory_map)
     for optimise in ("Performance", "Size"):
         report_progress(f"Vela's own points, {optimise}", 0, 0)
-        made = limit_search.lower(replace(options, npu_compiler="vela", optimise=optimise))
+        try:
+            made = limit_search.lower(replace(options, npu_compiler="vela", optimise=optimise))
+        except FormatError:  # ONNX and PyTorch, which Vela does not read
+            break
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
             host = rank.host_cycles(made)
@@ -97,7 +101,9 @@ def explore(
     shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()
     sizes = sorted(limits) or sorted(shares | {point.bytes for point in vela})
     if not sizes:
-        raise ExploreError(f"{model.name}: Vela says no arena to take shares of; give sizes, e.g. --sizes 32KiB,64KiB")
+        raise ExploreError(
+            f"{model.name}: there is no arena of Vela's to take shares of; give sizes, e.g. --sizes 32KiB,64KiB"
+        )
     found = []
     for number, size in enumerate(sizes):
         report_progress(f"{size:,} bytes of {pool}", number, len(sizes))

@@ -230,7 +230,8 @@ class _Search:
         if lost is not None:
             raise LiftError(
                 f"NPU operator {lost} of {self._network.name} overwrites its input, tensor {index} "
-                f"{self._network.tensors[index].name!r}, which a later operator reads. Compile with --npu-compiler tvm"
+                f"{self._network.tensors[index].name!r}, which a later operator reads",
+                "Compile with --npu-compiler tvm",
             )
         if unlisted:
             self._matching_tensor(_ARENA, _hull(ranges), index).add(left)

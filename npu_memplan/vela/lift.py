@@ -37,7 +37,11 @@ from ..models.vela import HeldBytes, NpuCall, check_scratch
 
 
 class LiftError(RefusalError):
-    """A command stream cannot be read as a program over buffers."""
+    """A command stream cannot be read as a program over buffers; `advice` is for who has the source model."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(f"{reason}. {advice}" if advice else reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
     return tuple(found)
 
 
+_KEEP_OFF = "Compile with --npu-compiler tvm, or keep the operators at that tensor on the host with --host-ops"
 _SHORT = 32  # kernels
 _MOST_ROWS = 1 << 16  # that a register of 16 bits can say
 _KINDS = (Op.CONV, Op.DEPTHWISE, Op.POOL)
@@ -263,8 +268,8 @@ class _Lifter:
             if result is None:
                 raise LiftError(
                     f"{self._name} leaves bytes of its result, tensor {argument.tensor} ({argument.size_bytes} bytes), "
-                    "unwritten. Compile with --npu-compiler tvm, or keep the operator that makes it on the host with "
-                    "--host-ops"
+                    "unwritten",
+                    "Compile with --npu-compiler tvm, or keep the operator that makes it on the host with --host-ops",
                 )
             if argument.role is BufferRole.STATE:
                 builder.unite(result, self._argument_nodes[argument.name])
@@ -378,8 +383,8 @@ class _Lifter:
                     reached = int(access.ranges[-1, 1]) - argument.address
                     raise LiftError(
                         f"{self._describe_place(time)} accesses {reached} bytes from tensor {argument.tensor} on, "
-                        f"which has {argument.size_bytes}. Compile with --npu-compiler tvm, or keep the operators at "
-                        "that tensor on the host with --host-ops"
+                        f"which has {argument.size_bytes}",
+                        _KEEP_OFF,
                     )
 
     def _parameter(self, argument: Argument) -> NpuBuffer:
@@ -399,8 +404,8 @@ class _Lifter:
         if argument.size_bytes % ALIGNMENT and language is not Language.U85:  # which moves rows of any length
             raise LiftError(
                 f"{self._name}: tensor {argument.tensor} ({argument.size_bytes} bytes) is accessed together with other "
-                f"tensors; separating it needs a copy, and copies move multiples of {ALIGNMENT} bytes. Compile with "
-                "--npu-compiler tvm, or keep the operators at that tensor on the host with --host-ops"
+                f"tensors; separating it needs a copy, and copies move multiples of {ALIGNMENT} bytes",
+                _KEEP_OFF,
             )
         addresses = {Register.DMA0_SRC: source, Register.DMA0_DST: target}
         registers = {Register.DMA0_LEN: argument.size_bytes}

@@ -257,7 +257,7 @@ def test_a_reference_that_is_not_installed_is_reported(tmp_path: Path, monkeypat
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('not here')\n")
     monkeypatch.setattr(sys, "path", [str(hidden.parent), *sys.path])
-    assert "pip install npu_memplan[reference]" in _reason(tmp_path, KWS)
+    assert "pip install 'npu_memplan[reference]'" in _reason(tmp_path, KWS)
 
 
 @pytest.mark.usefixtures("lenient")

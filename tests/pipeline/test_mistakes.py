@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -16,8 +17,11 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
+from npu_memplan.target_data import targets_folder
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.digits_network import digits
 from tests.support.real_data import REPOSITORY
+from tests.support.tflite_builder import ModelBuilder
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
@@ -40,6 +44,80 @@ def message_of(*arguments: object) -> str:
 def test_a_name_that_is_almost_right_is_proposed(options: tuple[str, ...], words: str, tmp_path: Path) -> None:
     assert words in message_of("compile", MODEL, *options, "-o", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "content", "words"),
+    [
+        ("operators", "m.onnx", b"ir version", "m.onnx is an ONNX model, and this is for TFLite files; compile to C"),
+        ("check", "m.pt2", b"PK\x03\x04", "m.pt2 is a PyTorch program, and this is for TFLite files"),
+        ("operators", "m.pte", b"\0\0\0\0ET12", "an ExecuTorch program, and this is for TFLite files; check, simulate"),
+    ],
+)
+def test_a_file_of_another_format_names_the_commands_for_it(
+    command: str, name: str, content: bytes, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert words in message_of(command, tmp_path / name)
+
+
+def test_what_is_no_raw_network_says_what_it_lacks(tmp_path: Path) -> None:
+    np.savez(tmp_path / "values.npz", x=np.zeros(3))
+    said = message_of("compile", tmp_path / "values.npz", "-o", tmp_path / "out")
+    assert "it has no array 'cmd_data'; give what vela --output-format raw writes" in said
+
+
+def test_an_unknown_key_of_a_board_file_is_refused(tmp_path: Path) -> None:
+    """It was left out without a word, and the board had another clock."""
+    board = (targets_folder() / "boards" / "himax-we2.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(board.replace("npu_hz", "npu_hertz"), encoding="utf-8")
+    said = message_of("compile", MODEL, "--board", tmp_path / "mine.toml", "-o", tmp_path / "out")
+    assert "unknown field `npu_hertz`; it may have npu_hz, cpu_hz" in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "similar"),
+    [("const_mem_area=Axi1\narena_mem_area=Axi0\ncache_mem_area=Axi0", "Shared_Sram"),
+     ("const_mem_area=Axi0\narena_mem_area=Axi0\ncache_mem_area=Axi0", "Sram_Only"),
+     ("inherit=Memory_Mode.Base\ncache_mem_area=Axi0", "Dedicated_Sram")],
+)  # fmt: skip
+def test_memory_modes_of_a_vela_ini_are_told_which_known_one_they_are(mode: str, similar: str, tmp_path: Path) -> None:
+    base = "[Memory_Mode.Base]\nconst_mem_area=Axi1\narena_mem_area=Axi1\n"
+    (tmp_path / "mine.ini").write_text(f"[System_Config.Mine]\n{base}[Memory_Mode.Own]\n{mode}\n", encoding="utf-8")
+    given = "--vela-ini", tmp_path / "mine.ini", "-o", tmp_path / "out"
+    assert f"give --memory-mode {similar}" in message_of("compile", MODEL, "--memory-mode", "Own", *given)
+    assert "mine.ini has: Mine; known: " in message_of("compile", MODEL, "--system-config", "My", *given)
+
+
+def test_a_network_that_is_compiled_already_is_sent_back_to_its_source(tmp_path: Path) -> None:
+    """Native lowering and operators kept on the host, which a model is told to try, do not take it."""
+    compiled = tmp_path / "compiled.tflite"
+    compiled.write_bytes(compile_tflite(MODEL.read_bytes(), VelaOptions("ethos-u55-256")).network)
+    done = CliRunner().invoke(cli, ["compile", str(compiled), "-q", "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0
+    assert "was not taken" not in done.output + done.stderr
+    said = message_of("compile", compiled, "--npu-compiler", "tvm", "-o", tmp_path / "other")
+    assert "needs the network that it was made from" in said
+
+
+def test_stripes_take_a_board(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        cli, ["compile", str(MODEL), "--stripes", "--board", "himax-we2", "-q", "-o", str(tmp_path / "out")]
+    )
+    assert done.exit_code == 0, done.output
+
+
+def test_a_branch_is_not_left_to_a_c_function(tmp_path: Path) -> None:
+    branch = ModelBuilder()
+    x, y = branch.tensor((1, 4), "int8", 0.05), branch.tensor((1, 4), "int8", 0.05)
+    branch.operator("custom:Unknown", [x], [y])
+    b = ModelBuilder([branch.made([x], [y])])
+    condition, x, y = b.tensor((), "bool"), b.tensor((1, 4), "int8", 0.05), b.tensor((1, 4), "int8", 0.05)
+    b.operator("IF", [condition, x], [y], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=1)
+    (tmp_path / "branch.tflite").write_bytes(b.made([condition, x], [y]).finish())
+    given = "compile", tmp_path / "branch.tflite", "-o", tmp_path / "out"
+    assert "--host-ops" not in message_of(*given)
+    assert "which a C function cannot; replace it" in message_of(*given, "--host-ops", "IF=64")
 
 
 def test_an_accelerator_may_be_called_as_tables_shorten_it() -> None:

@@ -43,6 +43,7 @@ from .systems import SystemDataError as SystemDataError
 from .systems import default_memory_map as default_memory_map
 from .systems import fvp_system as fvp_system
 from .systems import load_system as load_system
+from .systems import similar_memory_mode as similar_memory_mode
 from .timeline import TimingModel as TimingModel
 from .timeline import in_a_row as in_a_row
 from .timeline import stream_words as stream_words

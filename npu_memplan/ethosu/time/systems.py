@@ -88,7 +88,10 @@ def _load_system(name: str, vela_ini: Path | None, _: bytes | None) -> System:
             return found
     tables = read_toml(targets_folder() / "systems.toml")
     if name not in tables:
-        also = f" and not in {vela_ini}" if vela_ini is not None else ""
+        own: list[str] = []
+        if vela_ini is not None:
+            own = [s.removeprefix(_SECTION) for s in _read_ini(vela_ini).sections() if s.startswith(_SECTION)]
+        also = "" if vela_ini is None else f"; {vela_ini} has: {', '.join(own) or f'no [{_SECTION}NAME]'}"
         raise SystemDataError(
             f"system configuration {name!r} is unknown{also}; known: {', '.join(tables)}; "
             "describe your own in a vela.ini and name it with --vela-ini"
@@ -114,23 +117,47 @@ def memory_of(name: str, values: Mapping[str, Any]) -> Memory:
     )
 
 
-def _from_ini(path: Path, name: str) -> System | None:
+def _read_ini(path: Path) -> configparser.ConfigParser:
     ini = configparser.ConfigParser()
     try:
         ini.read_string(read_text(path), str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         raise SystemDataError(f"cannot read {path} as a vela.ini: {error}") from None
-    if not ini.has_section(_SECTION + name):
+    return ini
+
+
+def _section_of(path: Path, section: str) -> dict[str, str] | None:
+    """The values of `[section]` of a vela.ini and of those that it inherits; None where it is not there."""
+    ini = _read_ini(path)
+    if not ini.has_section(section):
         return None
-    values, seen = dict(ini[_SECTION + name]), {_SECTION + name}
+    values, seen = dict(ini[section]), {section}
     while "inherit" in values:
         base = values.pop("inherit")
         if base in seen:
-            raise SystemDataError(f"{path}: [{_SECTION}{name}] inherits {base!r}, which inherits it; correct the file")
+            raise SystemDataError(f"{path}: [{section}] inherits {base!r}, which inherits it; correct the file")
         seen.add(base)
         if not ini.has_section(base):
-            raise SystemDataError(f"{path}: [{_SECTION}{name}] inherits {base!r}, which the file does not have")
+            raise SystemDataError(f"{path}: [{section}] inherits {base!r}, which the file does not have")
         values = {**dict(ini[base]), **values}
+    return values
+
+
+def similar_memory_mode(path: Path, name: str) -> str:
+    """The known memory mode with the areas of `[Memory_Mode.name]` of a vela.ini; empty where that is not there."""
+    values = _section_of(path, f"Memory_Mode.{name}")
+    if values is None:
+        return ""
+    constants, arena, cache = (values.get(f"{what}_mem_area", "").casefold() for what in ("const", "arena", "cache"))
+    if arena != cache:
+        return "Dedicated_Sram"
+    return "Sram_Only" if constants == arena else "Shared_Sram"
+
+
+def _from_ini(path: Path, name: str) -> System | None:
+    values = _section_of(path, _SECTION + name)
+    if values is None:
+        return None
     memories: dict[str, Memory] = {}
     for port in (0, 1):
         area = values.get(f"axi{port}_port", "")

@@ -59,7 +59,11 @@ def fully_connected(work: Lowering) -> None:
     g = DenseGeometry.from_tensors(work.tensor(0), work.tensor(1), work.output(), options)
     rows, units, depth = g.rows, g.units, g.depth
     require_supported(g.columns == units, f"weights {list(work.tensor(1).shape)} do not fit")
-    require_supported(len(work.tensor(1).scales) == 1, "its weights have a scale a channel")
+    require_supported(
+        len(work.tensor(1).scales) == 1,
+        "its weights have a scale a channel and its inputs are floats: convert "
+        "the model with a representative dataset, to int8",
+    )
     numbers = (rows, 1, 1, depth, 1, 1, units, 1, 1, depth, 1, 1, 1, 1, 0, 0)
     _run(work, options, numbers, units, shifted=bool(options.AsymmetricQuantizeInputs()))
 

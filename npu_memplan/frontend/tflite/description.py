@@ -47,7 +47,7 @@ from ...models.vela import NpuCall
 from ...sizes import count_text
 from ...vela.worker import VelaError
 from ...vocabulary import TFLITE_RESHAPING
-from ..attributes import Quantised, SourceOperator, check_known, main_attributes
+from ..attributes import HostOpsError, Quantised, SourceOperator, check_known, main_attributes
 
 
 def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str], file: bytes) -> None:
@@ -82,8 +82,8 @@ def check_on_host(network: Network, reasons: Mapping[int, str], file: bytes) -> 
     error = UnsupportedModelError(
         f"{network.name} has {count_text(count, 'operator')} that neither the NPU nor the host can run:\n"
         + "\n".join(_group_text(members) for members in groups.values())
-        + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
-        f"functions of your own: {_external(network, reasons)}"
+        + "\nreplace them in the model, or quantise them in a way that one side supports"
+        + _external(network, reasons)
         + ("" if count == len(groups) else "; --verbose lists every operator with its tensors")
     )
     error.details = "\n".join(_group_text([one]) for members in groups.values() for one in members)
@@ -142,11 +142,15 @@ def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, s
 
 
 def _external(network: Network, reasons: Mapping[int, str]) -> str:
-    """The options that leave what cannot be run to the user's own C."""
+    """The options that leave what cannot be run to the user's own C; none where a part of it runs subgraphs."""
     kinds = [o.name for o in network.cpu_operators if o.index in reasons and host_reason(network, o) is not None]
-    return "--host-ops " + ",".join(f"{kind}=0" for kind in dict.fromkeys(kinds))
+    if not _OF_SUBGRAPHS.isdisjoint(kinds):
+        return ""
+    words = ",".join(f"{kind}=0" for kind in dict.fromkeys(kinds))
+    return f"; or leave them to C functions of your own: --host-ops {words}"
 
 
+_OF_SUBGRAPHS = frozenset(("CALL_ONCE", "IF", "WHILE"))  # which no C function can run
 FLOATING = "it computes in floating point"
 ONLY_FLOATS = "computes in floating point throughout, so nothing of it runs on the NPU: quantise it to int8 for that"
 
@@ -606,13 +610,19 @@ def _mark_external(network: Network, external: Mapping[str, int]) -> Network:
 def external_builtins(network: Network, external: Mapping[str, int | None]) -> tuple[str, ...]:
     """The operators of TFLite's own that `external` names, and that the NPU therefore leaves alone.
 
-    `HostOpsError` for names the network has no operator of.
+    `HostOpsError` for names the network has no operator of, and for operators of subgraphs.
     """
     present = {operator.name.casefold(): operator for operator in network.cpu_operators}
     names = {name: operator.name for name, operator in present.items()}
     names |= {name: names[name.casefold()] for name in external if name.casefold() in names}  # however it is written
     check_known("--host-ops", external, names, f"{network.name} has no such operator")
     named = [present[name.casefold()] for name in external]
+    for operator in named:
+        if operator.name in _OF_SUBGRAPHS:
+            raise HostOpsError(
+                f"--host-ops {operator.name}=SIZE: {operator.name} runs subgraphs of {network.name}, which a C "
+                "function cannot; replace it in the model"
+            )
     return tuple(operator.name for operator in named if not operator.is_custom)
 
 

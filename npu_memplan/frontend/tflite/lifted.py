@@ -92,7 +92,13 @@ def import_tflite(
             return Imported(from_network(source), source, notes=(f"{name} {ONLY_FLOATS}",))
     found = compiled_by_vela(data, options, host_ops, name)
     if found.vela is None:
-        return Imported(from_network(source), source)
+        try:
+            return Imported(from_network(source), source)
+        except LiftError as error:
+            raise LiftError(
+                f"{name} is compiled for the NPU already, and its stream cannot be planned again: {error.reason}",
+                "Compile the network that it was made from",
+            ) from None
     # branches are run by the host, whatever Vela has made of them
     network = replace(complete_network(found.network, external, host_kernels), subgraphs=source.subgraphs)
     check_host_operators(network, found.vela.messages, found.kept, file)
@@ -266,8 +272,8 @@ def _check_calls(network: Network) -> None:
     for tensor in _bools_across(network):
         raise LiftError(
             f"{network.name}: Vela's streams store true as -1, and an operator on the host has tensor "
-            f"{describe_tensor(network.tensors[tensor])} too. Compile the source model with "
-            "--npu-compiler tvm"
+            f"{describe_tensor(network.tensors[tensor])} too",
+            "Compile the source model with --npu-compiler tvm",
         )
     for call in network.npu_calls:
         if not call.outputs and not any(part.updated for part in call.parts.values()):

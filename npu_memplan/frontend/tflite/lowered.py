@@ -35,7 +35,7 @@ from ...process.ending import raise_lack_of_memory
 from ...process.incidents import is_ours, report_fault
 from ...vocabulary import RESHAPING
 from ..attributes import BY_USER, SourceOperator, forced_operators, operator_attributes
-from ..errors import TvmFrontendError
+from ..errors import FormatError
 from ..graph import named_after
 from ..legalize import legalize_host
 from .description import (
@@ -85,7 +85,7 @@ def build_module(
     `host_ops` are TFLite operators to keep on the CPU, `external` those that external C functions run there;
     `lowering_target` says what it is lowered for (None: few bytes, in the default system); `known` keeps what was
     partitioned, for the next target. Raises `NetworkError` for files that
-    are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for
+    are no TFLite, `FormatError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for
     operators that neither side can run, `LoweringError` where a layer defeats the lowering.
     """
     from ...ethosu.lowering import LoweringTarget
@@ -97,7 +97,10 @@ def build_module(
     if parts is None:
         network = complete_network(read_network(data, name), external, host_kernels)
         if network.npu_calls:
-            raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
+            raise FormatError(
+                f"{name} is compiled by Vela already, and native lowering needs the network that it was made from; "
+                "leave --npu-compiler and --stripes out to plan its stream again"
+            )
         floats = float_operators(network)
         forced = _host_reasons(network, (*host_ops, *external_builtins(network, external)), floats)
         check_on_host(network, forced, file)
