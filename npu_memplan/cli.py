@@ -91,7 +91,9 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="npu_memplan")
 def cli() -> None:
-    """One static memory plan for a whole program, proven by running it."""
+    """Compile TFLite, ONNX, PyTorch and TOSA models for Arm Ethos-U NPUs: one static memory plan for a whole program,
+    proven by running it.
+    """
 
 
 def main() -> None:

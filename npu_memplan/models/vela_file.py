@@ -68,7 +68,7 @@ def read_raw(data: bytes, name: str) -> Network:
     except _FAULTS as error:
         lacking = f"it has no array {error}" if isinstance(error, KeyError) else error
         raise NetworkError(
-            f"{name} is no raw Vela network (.npz): {lacking}; give what vela --output-format raw writes, or a .tflite"
+            f"{name} is no raw Vela network (.npz): {lacking}; give Vela's raw output, or a .tflite"
         ) from error
     addresses = tuple((region, offset) for *_, region, offset in listed)
     inputs = sum(kind == "input" for kind, *_ in listed)

@@ -64,7 +64,7 @@ def test_a_file_of_another_format_names_the_commands_for_it(
 def test_what_is_no_raw_network_says_what_it_lacks(tmp_path: Path) -> None:
     np.savez(tmp_path / "values.npz", x=np.zeros(3))
     said = message_of("compile", tmp_path / "values.npz", "-o", tmp_path / "out")
-    assert "it has no array 'cmd_data'; give what vela --output-format raw writes" in said
+    assert "it has no array 'cmd_data'; give Vela's raw output" in said
 
 
 def test_an_unknown_key_of_a_board_file_is_refused(tmp_path: Path) -> None:

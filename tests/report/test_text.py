@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,14 @@ def test_memory_txt(small: Artifact, golden: Golden) -> None:
     text = memory_text(small)
     assert max(map(len, text.splitlines())) <= 80
     golden("report/memory.txt", text)
+
+
+def test_long_names_take_no_figure_out_of_memory_txt(built: Path) -> None:
+    plan = built / "plan.json"
+    plan.write_text(plan.read_text(encoding="utf-8").replace('"image"', f'"{"image_" * 12}"'), encoding="utf-8")
+    rows = memory_text(Artifact.load(built)).partition("Peak of")[2].splitlines()
+    assert rows[1].split() == ["buffer", "kind", "bytes", "KiB", "offset"]
+    assert all(re.search(r" [\d,]+ +\d+\.\d\d +[\d,]+$", row) for row in rows[3 : rows.index("")])
 
 
 def test_map_is_ascii_and_fits(small: Artifact) -> None:

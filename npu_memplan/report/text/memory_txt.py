@@ -197,10 +197,16 @@ def _fit_table(fit: BoardFit) -> Table:
     return table
 
 
+_BETWEEN_COLUMNS = 3
+
+
 def _print_block(console: Console, heading: str, table: Table) -> None:
     console.print(Text(heading, style="bold"))
-    for column in table.columns[1:]:  # long names give way, figures never
-        column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
+    names, *others = table.columns
+    for column in others:
+        column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
+    # long names give way, figures never
+    names.max_width = console.width - sum(c.min_width or 0 for c in others) - _BETWEEN_COLUMNS * len(others)
     console.print(table)
     console.print()
 
