@@ -40,7 +40,7 @@ COMMANDS: dict[str, str] = {
     "plan": "Plan a problem from CSV or JSON, without TVM.",
     "verify": "Check a plan against its problem.",
     "report": "Write the HTML report of a compiled model.",
-    "explain": "Say where the peak is, with the memory map, or where one buffer lies and why.",
+    "explain": "Say where the peak is, with the memory map, or where one buffer lies and why; or what would gain.",
     "diff": "Compare the plans of two compiled models.",
     "operators": "List operators by what runs them and how exactly; or those that a model needs.",
     "accelerators": "List the NPU configurations, what is assumed around each, and boards that have it.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_memplan.models.float_ends import read_source
+from npu_memplan.models.edits import read_source
 from npu_memplan.models.frameworks import is_onnx, is_torch
 from npu_memplan.models.tosa import is_tosa
 from npu_memplan.process.programs import ending_signal

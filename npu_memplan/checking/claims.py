@@ -24,7 +24,7 @@ from ..clock import limit_searches, pause_clock
 from ..compiler import plan_model
 from ..errors import InternalError, NpuMemplanError
 from ..files.folders import scratch_folder, staged_directory
-from ..models.float_ends import read_source
+from ..models.edits import read_source
 from ..models.folding import fold_constants
 from ..models.frameworks import is_onnx, is_torch
 from ..models.tosa import is_tosa

@@ -27,7 +27,7 @@ from ..exactness import MICRO, Claim, Code, Exactness
 from ..files.folders import scratch_folder
 from ..frontend.tflite.description import known_of
 from ..link.networks import Compile, Linked
-from ..models.float_ends import read_source
+from ..models.edits import read_source
 from ..models.folding import fold_constants
 from ..models.tflite import read_network
 from ..options import AUTO, CompileOptions

@@ -25,6 +25,7 @@ from tvm import ir, s_tir, tirx
 from ..errors import InternalError, NpuMemplanError, describe_error
 from ..process.ending import raise_lack_of_memory
 from ..rewrite.primfunc import compact_symbols, with_values
+from ..vocabulary import C_SOURCES, KERNEL
 from . import CodegenError
 from .c_text import OPAQUE, c_float, local_name
 
@@ -34,6 +35,7 @@ WRAPPING = re.compile(r"npu_memplan_(?P<what>add|sub|mul|shl)_(?P<dtype>int32|in
 """Names of the functions that `with_wrapping` calls."""
 _WRAPPED = ("int32", "int64")
 _WIDEST_SHIFT = 63
+NONE = "npu_memplan_none"  # the C function that returns a null pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,34 @@ def _named_for_c(function: Any) -> Any:
     body = tvm_ffi.structural_map(function.body, entry)
     parameters = [table.setdefault(p, name_variable(p)) for p in function.params]
     return tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
+
+
+def with_kernel(function: Any) -> Any:
+    """The PrimFunc with the call of its C kernel (`vocabulary.KERNEL`) as its body, which does the same on the same
+    buffers; as it is where it has none.
+    """
+    kernel = (function.attrs or {}).get(KERNEL)
+    if kernel is None:
+        return function
+    views: list[Any] = []
+    tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, views.append), order="pre")
+    buffers = {str(buffer.name): buffer for buffer in (*function.params, *(view.buffer for view in views))}
+    arguments, used = [], set()
+    for argument in kernel["arguments"]:
+        if isinstance(argument, float):
+            arguments.append(tirx.FloatImm("float64", argument))
+        elif not isinstance(argument, str):
+            arguments.append(tirx.IntImm("int32", int(argument)))
+        elif not argument:
+            arguments.append(tirx.call_extern("handle", NONE))
+        else:
+            used.add(argument)
+            buffer = buffers[argument]
+            arguments.append(tirx.address_of(tirx.BufferLoad(buffer, [tirx.IntImm("int32", 0)] * len(buffer.shape))))
+    call = tirx.Evaluate(tirx.call_extern("void", str(kernel["symbol"]), *arguments))
+    body = tirx.SeqStmt([*(view for view in views if str(view.buffer.name) in used), call])
+    attributes = {C_SOURCES: list(kernel["sources"])}
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs).with_attr(attributes)
 
 
 def used_parameters(function: Any) -> tuple[Any, list[int]]:

@@ -41,9 +41,8 @@ from .builds import (
 from .c_text import c_array, c_type
 from .entry import RUNTIME_HEADER, RUNTIME_TEXT, external_functions, print_constant_pools, print_main, rename_functions
 from .header import pool_macro, print_model_header
-from .host_c import defined_in, print_functions, used_parameters
+from .host_c import NONE, defined_in, print_functions, used_parameters, with_kernel
 from .interface import Interface
-from .kernel_calls import NONE, with_kernel
 from .npu_c import NpuLaunch, print_launch
 from .printed import Sources
 from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument, read_program

@@ -193,14 +193,24 @@ def diff_command(before: Path, after: Path, as_json: bool, exit_code: bool) -> N
         raise click.exceptions.Exit(1)
 
 
-@click.command(help="Say where the peak is, with the memory map, or where one buffer lies and why.")
+@click.command(help="Say where the peak is, with the memory map, or where one buffer lies and why; with --advise, "
+               "which changes of the model gain.")  # fmt: skip
 @click.argument("directory", metavar="DIRECTORY|MODEL.pte", type=PLACE)
 @click.argument("name", required=False)
+@click.option("--advise", "advises", is_flag=True, help="Change the model (operators, channels, float ends), compile "
+              "each change with --effort quick, and print those that gain most.")  # fmt: skip
+@click.option("--model", type=FILE, metavar="MODEL.tflite", help="The model that was compiled, for --advise; default: "
+              "of its name here, or beside DIRECTORY.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def explain_command(directory: Path, name: str | None, as_json: bool) -> None:
+def explain_command(directory: Path, name: str | None, advises: bool, model: Path | None, as_json: bool) -> None:
     from ..report.text.explain import explain_name, explain_peak
 
+    if model is not None and not advises:
+        raise click.UsageError("--model is for --advise")
     artifact = open_artifact(directory)
+    if advises:
+        _print_advice(artifact, directory, name, model, as_json)
+        return
     answer = explain_peak(artifact, directory) if name is None else explain_name(artifact, name, directory)
     click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
     if name is None and not as_json:
@@ -208,3 +218,15 @@ def explain_command(directory: Path, name: str | None, as_json: bool) -> None:
 
         click.echo()
         print_maps(artifact)
+
+
+def _print_advice(artifact: Artifact, directory: Path, name: str | None, model: Path | None, as_json: bool) -> None:
+    from ..cache import program_cache
+    from ..model_advice import advise, find_model
+
+    if name is not None:
+        raise click.UsageError(f"--advise is about the whole model: leave out {name}")
+    path = find_model(artifact, directory, model)
+    with show_progress(f"changing {path.name}") as shown:
+        answer = advise(artifact, path, shown.show_part, program_cache())
+    click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)

@@ -17,8 +17,8 @@ from ..ethosu.arch import Architecture
 from ..ethosu.lowering import LoweringTarget
 from ..ethosu.stream.decode import Command, decode
 from ..ethosu.time import MemoryMap, Needs, cycles_by_model, estimate, sum_bounds
+from ..models.edits import with_ends
 from ..models.flatbuffer import UnsupportedModelError, read_file
-from ..models.float_ends import with_ends
 from ..models.frameworks import is_onnx, is_torch, require_onnx
 from ..models.network import Network
 from ..models.tosa import is_tosa

@@ -35,8 +35,8 @@ from ..ethosu.time import MemoryMap, cycles_by_model
 from ..extract.program import Invoke, View
 from ..files.paths import OutputError, check_file_place, write_whole
 from ..frontend.load import FormatError, decoded_streams, stream_bounds
+from ..models.edits import read_source
 from ..models.flatbuffer import FlatTable, fields_of, target_at
-from ..models.float_ends import read_source
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
 from ..models.vela import LEAST_STRUCTURE_BYTES

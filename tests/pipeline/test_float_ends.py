@@ -16,7 +16,7 @@ from npu_memplan.checking.claims import compile_checked
 from npu_memplan.checking.other_outputs import emit_checked
 from npu_memplan.cli import cli
 from npu_memplan.frontend.load import FormatError
-from npu_memplan.models.float_ends import FloatEndError, with_stored_ends
+from npu_memplan.models.edits import FloatEndError, with_stored_ends
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.tflite_builder import ModelBuilder
