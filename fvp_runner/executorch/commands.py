@@ -74,7 +74,8 @@ def run_program(name: str, data: bytes, options: ProgramOptions) -> None:
         raise InputError(f"method {method.name!r} of {name} calls no Ethos-U delegate; give --method {others}")
     names = [f"output{number}" for number in range(len(method.outputs))]
     check_outputs(name, names, options.outputs)
-    where = memories_for(calls[0], options.system)
+    system = {name: value for name, value in options.system.items() if name != "board"}
+    where = memories_for(calls[0], system, options.system.get("board", ""))
     ran = simulate_method(
         program, method, lambda n, wanted: read_inputs(n, wanted, options.inputs), where, options.checks
     )
@@ -163,6 +164,7 @@ class MethodRow:
     scratch: int
     cycles_before: int
     cycles: int
+    clock_hz: float  # of the memories that the delegates were compiled for; 0: there are none
     whole: bool  # whether it was compared as a whole
 
     def to_text(self) -> str:
@@ -170,7 +172,11 @@ class MethodRow:
             f"method {self.name}, planned buffer {memory}: {self.planned_before.get(memory, 0):,} to {size:,} bytes"
             for memory, size in self.planned.items()
         ]
-        lines.append(f"method {self.name}: {self.cycles_before:,} to {self.cycles:,} estimated cycles of the NPU")
+        time = f", {1000 * self.cycles / self.clock_hz:.3f} ms" if self.clock_hz else ""
+        lines.append(
+            f"method {self.name}: {self.cycles_before:,} to {self.cycles:,} estimated cycles of the NPU{time}, in the "
+            "memories that its delegates were compiled for"
+        )
         return "\n".join(lines)
 
 
@@ -191,7 +197,8 @@ class RewrittenProgram:
             "methods": [
                 {"method": m.name, "planned_bytes_before": {str(k): v for k, v in m.planned_before.items()},
                  "planned_bytes": {str(k): v for k, v in m.planned.items()}, "scratch_bytes_before": m.scratch_before,
-                 "scratch_bytes": m.scratch, "npu_cycles_before": m.cycles_before, "npu_cycles": m.cycles}
+                 "scratch_bytes": m.scratch, "npu_cycles_before": m.cycles_before, "npu_cycles": m.cycles,
+                 "npu_clock_hz": m.clock_hz or None}
                 for m in self.methods
             ],
             "delegates": [
@@ -315,7 +322,10 @@ def _compare_method(
         for program, method in zip((old, new), methods, strict=True)
     ]
     planned = (methods[0].planned_bytes, methods[1].planned_bytes)
-    return MethodRow(methods[0].name, *planned, scratch[0], scratch[1], *cycles, whole)
+    where = _method_location(old, methods[0])
+    return MethodRow(
+        methods[0].name, *planned, scratch[0], scratch[1], *cycles, where.clock_hz if where is not None else 0.0, whole
+    )
 
 
 def _run_whole(

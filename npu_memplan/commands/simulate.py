@@ -26,7 +26,6 @@ from ..sizes import count_text
 if TYPE_CHECKING:
     from fvp_runner import LayerReport, NetworkRun, RunResult
 
-    from ..ethosu.time import MemoryMap
     from ..models.network import Network
 
 
@@ -78,7 +77,8 @@ def command(
         trace_json,
     )
 
-    from ..frontend.load import network_memory_map
+    from ..ethosu.time import printed_cycles
+    from ..frontend.load import decoded_streams, network_memory_map, stream_bounds
     from ..options import CompileOptions
 
     data = read_file(network)
@@ -108,7 +108,8 @@ def command(
     save_arrays(outputs, ran.outputs)
     if trace_file is not None:
         write_whole(trace_file, trace_json(parsed, where).encode())
-    spent = Timing(where.clock_hz, bounds_of(parsed, where))
+    streams = decoded_streams(parsed.npu_calls)
+    spent = Timing(where.clock_hz, stream_bounds(streams, where), by_model=printed_cycles(streams, where))
     document = (
         _document(parsed, ran, result, layers) | named | {"npu_clock_hz": spent.clock_hz, "npu_bounds": spent.bounds}
     )
@@ -136,15 +137,6 @@ def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]
     from ..vela.compiler import compile_tosa
 
     return compile_tosa(data, vela_options(CompileOptions(accelerator, **system).resolve_defaults()), name).parsed
-
-
-def bounds_of(network: Network, where: MemoryMap) -> dict[str, int]:
-    """Cycles of all NPU calls by cause."""
-    from ..ethosu.stream.decode import decode
-    from ..ethosu.time import estimate, sum_bounds
-
-    calls = ((decode(call.words, call.accelerator.language), call.accelerator) for call in network.npu_calls)
-    return sum_bounds(estimate(commands, npu, where) for commands, npu in calls)
 
 
 def _compare(
@@ -214,13 +206,16 @@ def _print(
     layers: LayerReport | None,
     spent: Timing,
 ) -> None:
+    from ..ethosu.time import milliseconds_between
+
     cycles = facts["npu_cycles"]
     click.echo(
         f"{network.name} on the NPU model of {facts['accelerator']}: "
         f"{count_text(facts['npu_calls'], 'NPU call')}, {count_text(facts['npu_operations'], 'operation')}, "
         f"about {cycles:,} cycles (an estimate)"
     )
-    click.echo(f"{spent.milliseconds(cycles):.3f} ms at {spent.clock_hz / 1e6:,.0f} MHz; {spent.main_causes()}")
+    time = milliseconds_between(spent.by_model.values(), spent.clock_hz)
+    click.echo(f"about {time} at {spent.clock_hz / 1e6:,.0f} MHz; {spent.main_causes()}")
     for message in facts["messages"]:
         click.echo(f"note: {message}")
     if facts["cpu_operators"]:

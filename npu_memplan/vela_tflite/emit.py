@@ -31,7 +31,7 @@ from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.schedule.constants import GRAIN
 from ..ethosu.stream.encode import build_payload, payload_of
-from ..ethosu.time import MemoryMap, cycles_by_model
+from ..ethosu.time import MemoryMap, cycles_by_model, milliseconds_between, printed_cycles
 from ..extract.program import Invoke, View
 from ..files.paths import OutputError, check_file_place, write_whole
 from ..frontend.load import FormatError, decoded_streams, stream_bounds
@@ -63,8 +63,9 @@ _NODES = 20_000  # of the plan of an arena without them
 _LENGTH_BYTES = 4  # of a vector, before its bytes
 
 
-def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Planned, bytes, int]:
-    """`planned` with its resident constants in the pool that is base pointer 3, what that pool holds, and the cycles.
+def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Planned, bytes, dict[str, int]]:
+    """`planned` with its resident constants in the pool that is base pointer 3, what that pool holds, and the NPU's
+    cycles under each model of a printed range.
 
     What they leave of the arena is used by the other buffers, unless that makes the program slower.
     """
@@ -72,7 +73,7 @@ def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Plann
     problem, plan = planned.extracted.problem, planned.plan
     kept = {b.name: b for b in problem.buffers if b.kind is BufferKind.RESIDENT}
     if not kept:
-        return planned, b"", rank.npu_cycles(planned)
+        return planned, b"", _printed_cycles(planned, rank)
     own = tuple(pool.name for pool in problem.pools)
     (home,) = {place.pool for place in plan.placements if place.buffer in kept}
     between = [Pool(_UNUSED)] * (REGION - 1 - len(own))  # base pointer 2, where it is the arena's again
@@ -95,7 +96,12 @@ def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Plann
     best = found[0] if rank(found[0])[0] <= rank(found[1])[0] else found[1]
     verify.check_own(problem, best.plan)
     held, _ = pools_of(problem, best.plan, extracted.program)
-    return best, held[-1].image().tobytes(), rank.npu_cycles(best)
+    return best, held[-1].image().tobytes(), _printed_cycles(best, rank)
+
+
+def _printed_cycles(planned: Planned, rank: Ranking) -> dict[str, int]:
+    streams = [(commands, call.program.accelerator) for call, commands in rank.streams(planned)]
+    return printed_cycles(streams, rank.memory_map)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +191,8 @@ class Emitted:
     fast_bytes: int  # of memory to give to the driver's ethosu_init; 0: none
     resident: bytes = field(repr=False)  # constants for fast memory, in the file too
     vela_arena_bytes: int  # Vela's own; 0: unknown
-    cycles: int  # of the NPU for one inference, estimated
-    vela_cycles: int  # the same of Vela's own file; 0: unknown
+    by_model: Mapping[str, int]  # cycles of the NPU for one inference, estimated under each model of a printed range
+    vela_stream_cycles: int  # of Vela's own file; 0: unknown
     clock_hz: float
     payload_bytes: int
     constants_bytes: int
@@ -196,6 +202,11 @@ class Emitted:
     served: tuple[tuple[int, ...], ...] = ()  # of each call for the NPU, the model's operator of each of its operations
     operators_of_model: tuple[Operator, ...] = ()  # with their claims, where it was checked
     check: CheckResult = field(default_factory=CheckResult)
+
+    @property
+    def cycles(self) -> int:
+        """The NPU's cycles by the nominal estimate."""
+        return next(iter(self.by_model.values()))
 
     @property
     def available_bytes(self) -> int | None:
@@ -242,11 +253,11 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         planned = make_resident(planned, lambda: tune(options, load, model.name, _extract_network, constants_near=True))
     memory_map = options.memory_map()
     assert memory_map is not None  # there is an NPU
-    planned, resident, cycles = in_pool_of_their_own(planned, memory_map)
+    planned, resident, by_model = in_pool_of_their_own(planned, memory_map)
     backend = planned.extracted.loaded.backend
     optimise = "Size" if backend == SMALL else options.optimise
     parts = forms[COMPILERS.get(backend, alone.npu_compiler), optimise]
-    return _written(parts, planned, resident, cycles, memory_map.clock_hz)
+    return _written(parts, planned, resident, by_model, memory_map.clock_hz)
 
 
 def _extract_network(loaded: Loaded) -> Extracted:
@@ -299,7 +310,9 @@ def _for_tflite_micro(extracted: Extracted) -> Any:
 # -- the file -------------------------------------------------------------------------------------------
 
 
-def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clock_hz: float) -> Emitted:
+def _written(
+    parts: Divided, planned: Planned, resident: bytes, by_model: Mapping[str, int], clock_hz: float
+) -> Emitted:
     plan, extracted = planned.plan, planned.extracted
     vela = extracted.loaded
     module = rewrite(vela.module, extracted.problem, plan)
@@ -333,7 +346,7 @@ def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clo
     (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}
     return Emitted(
         content, planned, accelerator(target).name, arena_bytes, fast_bytes, resident,
-        sum(vela.vela_arena_bytes.values()), cycles, sum(vela.vela_stream_bounds.values()), clock_hz,
+        sum(vela.vela_arena_bytes.values()), by_model, sum(vela.vela_stream_bounds.values()), clock_hz,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
         ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), vela.notes,
         sum(isinstance(step, CpuOperator) for step in steps), tuple(served),
@@ -446,7 +459,8 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "estimated_cycles": emitted.cycles,
         "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz,  # of the NPU
         "unknown_calls": emitted.unknown_calls,
-        "vela_estimated_cycles": emitted.vela_cycles or None,
+        "estimated_ms_by_model": {name: 1000 * n / emitted.clock_hz for name, n in emitted.by_model.items()},
+        "vela_stream_cycles": emitted.vela_stream_cycles or None,
         "status": emitted.planned.plan.status.value,
         "planner": emitted.planned.plan.planner,
         "file_bytes": len(emitted.content),
@@ -460,8 +474,10 @@ def summary(emitted: Emitted) -> dict[str, Any]:
 
 def _time(emitted: Emitted) -> str:
     """The time of an inference; of TFLite Micro's kernels, which the build chooses, nothing is known."""
-    vela = f"; Vela's own stream: {emitted.vela_cycles:,}" if emitted.vela_cycles else ""
-    npu = f"about {1000 * emitted.cycles / emitted.clock_hz:.3f} ms (estimated), {emitted.cycles:,} cycles{vela}"
+    theirs = emitted.vela_stream_cycles
+    vela = f"; Vela's own stream: {theirs:,}" if theirs else ""
+    spent = milliseconds_between(emitted.by_model.values(), emitted.clock_hz)
+    npu = f"about {spent} (estimated), {emitted.cycles:,} cycles{vela}"
     return f"time       {_with_kernels(npu, emitted.unknown_calls)}"
 
 

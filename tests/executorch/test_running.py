@@ -148,3 +148,15 @@ def test_kernels_that_are_not_run_here_are_named(tmp_path: Path) -> None:
 def test_inputs_are_described_by_the_method() -> None:
     program = read_program(pte_file([Calls([Tensor("int64", (1, 8)), 3], [0], [], [], [0])]))
     assert [(i.name, i.dtype, i.shape) for i in method_inputs(program.methods[0], [])] == [("input0", "int64", (1, 8))]
+
+
+@pytest.mark.parametrize(("name", "board", "clock_hz"), [(REAL[0], "nxp-imx93", 1e9), (REAL[1], "alif-e8-u85", 400e6)])
+def test_check_and_simulate_agree_on_the_time_on_a_board(name: str, board: str, clock_hz: float) -> None:
+    file = str(MODELS / f"{name}.pte")
+    words = ["simulate", file, "--board", board, "--json"]
+    simulated = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).output)
+    cycles = simulated["npu_cycles"]
+    assert simulated["npu_clock_hz"] == clock_hz
+    checked = CliRunner().invoke(cli, ["check", file, "--board", board], catch_exceptions=False).output
+    time = f"{1000 * cycles / clock_hz:.3f} ms at {clock_hz / 1e6:,.0f} MHz"
+    assert f" {cycles:,} estimated cycles, {time}; not compared" in checked

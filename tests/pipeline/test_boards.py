@@ -249,4 +249,8 @@ def test_check_and_simulate_have_the_cycles_of_the_compile(
     assert json.loads(emitted.out)["estimated_ms"] == milliseconds
     simulated = json.loads(cli("simulate", file, "--board", board, "--json").out)
     assert 1000 * sum(simulated["npu_bounds"].values()) / simulated["npu_clock_hz"] == milliseconds
-    assert json.loads(cli("check", file, "--board", board, "--json").out)["npu_ms"] == milliseconds
+    checked = json.loads(cli("check", file, "--board", board, "--json").out)
+    assert checked["npu_ms"] == milliseconds
+    assert checked["npu_ms_by_model"] == json.loads(emitted.out)["estimated_ms_by_model"]
+    least, most = (end(checked["npu_ms_by_model"].values()) for end in (min, max))
+    assert f"\nabout {least:.3f} to {most:.3f} ms at " in cli("simulate", file, "--board", board).out
