@@ -7,6 +7,7 @@ and the scripts of MLIA 0.12, ExecuTorch 1.5, TFLite Micro and Zephyr that use t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from npu_memplan.files.paths import open_to_write, read_bytes, write_whole
+from npu_memplan.files.paths import check_file_place, open_to_write, read_bytes, write_whole
 from npu_memplan.target_data import Board, board_names, load_board
 
 from ..base import RunnerError, RunOptions, RunTimeoutError
@@ -54,6 +55,7 @@ _WITHOUT_EFFECT = re.compile(
 _VALUES = ("-a", "--application", "-C", "--parameter", "--data", "--dump", "-T", "--timelimit", "-f", "--config-file")
 _FLAGS = ("--stat", "--version", "-q", "--quiet")
 _FOREVER_S = 1e6
+_TIME_IS_OVER = "Info: Simulation is stopping. Reason: CPU time has been exceeded."  # ExecuTorch's script looks for it
 
 
 class FvpOptionError(RunnerError):
@@ -94,7 +96,7 @@ _USED = (
 def parse_options(arguments: Sequence[str]) -> FvpOptions:
     """The options of an FVP's command line; `FvpOptionError` says what is wrong with one."""
     found, parameters, ignored = FvpOptions(), dict[str, str](), list[str]()
-    words, flags = list(arguments), set[str]()
+    words, flags, bare = list(arguments), set[str](), list[str]()
     while words:
         word = words.pop(0)
         option, joined, value = word.partition("=") if word.startswith("--") else (word, "", "")
@@ -105,7 +107,7 @@ def parse_options(arguments: Sequence[str]) -> FvpOptions:
         if option in ("-C", "--parameter"):
             _add_parameter(parameters, value)
         elif option in ("-f", "--config-file"):
-            for line in read_bytes(Path(value)).decode("utf-8", "replace").splitlines():
+            for line in _read_file(option, Path(value)).decode("utf-8", "replace").splitlines():
                 if text := line.partition("#")[0].strip():
                     _add_parameter(parameters, text)
         elif option in ("-T", "--timelimit"):
@@ -116,10 +118,15 @@ def parse_options(arguments: Sequence[str]) -> FvpOptions:
             found = replace(found, dumps=(*found.dumps, _parse_dump(value)))
         elif option in _FLAGS:
             flags.add({"-q": "quiet"}.get(option, option[2:]))
-        elif option in ("-a", "--application") or not word.startswith("-"):
-            found = replace(found, program=Path((value or word).rpartition("=")[2]))
-        else:
+        elif option in ("-a", "--application"):
+            found = replace(found, program=Path(value.rpartition("=")[2]))
+        elif word.startswith("-"):
             ignored.append(word)
+        else:
+            bare.append(word)
+    if bare and found.program is None:
+        found = replace(found, program=Path(bare.pop().rpartition("=")[2]))
+    ignored += bare  # values of options that are not known
     unused = [k for k in parameters if not _WITHOUT_EFFECT.search(k) and not k.endswith(_USED)]
     return replace(
         found, parameters=parameters, ignored=(*ignored, *unused), stat="stat" in flags, version="version" in flags,
@@ -134,11 +141,18 @@ def _add_parameter(parameters: dict[str, str], text: str) -> None:
     parameters[name.strip()] = value.strip().strip("'\"")
 
 
-def _parse_seconds(text: str) -> float:
+def _read_file(option: str, path: Path) -> bytes:
     try:
-        return float(text)
-    except ValueError:
-        raise FvpOptionError(f"--timelimit {text!r} is no number of seconds") from None
+        return read_bytes(path)
+    except OSError as error:
+        raise FvpOptionError(f"{option}: cannot read {path}: {error.strerror or error}") from None
+
+
+def _parse_seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if (seconds := float(text)) > 0:
+            return seconds
+    raise FvpOptionError(f"--timelimit {text!r} is no number of seconds above 0")
 
 
 def _parse_placed_file(text: str) -> tuple[Path, int]:
@@ -205,9 +219,14 @@ def _run_program_on(name: str, board: Board, accelerator: str, options: FvpOptio
             options.parameter("cpu0.semihosting-cmd_line") or "", Path(folder) if folder else None
         )
     memory = MemoryFiles(
-        tuple((address, read_bytes(path)) for path, address in options.data),
+        tuple((address, _read_file("--data", path)) for path, address in options.data),
         tuple((address, size) for _, address, size in options.dumps),
     )
+    for (path, address), (_, content) in zip(options.data, memory.loads, strict=True):
+        _check_place(board, f"--data {path}", address, len(content))
+    for path, address, size in options.dumps:
+        _check_place(board, f"--dump {path}", address, size)
+        check_file_place(path)
     where = options.parameter("uart0.out_file") or "-"
     with _open_uart(where) as uart:
         try:
@@ -216,6 +235,9 @@ def _run_program_on(name: str, board: Board, accelerator: str, options: FvpOptio
                 memory, _end_marks(options),
             )  # fmt: skip
         except RunTimeoutError:
+            sys.stderr.write(
+                "Info: Simulation is stopping. Reason: CPU time has been exceeded.\n"
+            )  # scripts look for it
             _print_note(f"stopped by --timelimit after {options.timelimit_s:g} s")
             return 1
     for (path, _, _), content in zip(options.dumps, ran.contents, strict=True):
@@ -225,6 +247,16 @@ def _run_program_on(name: str, board: Board, accelerator: str, options: FvpOptio
     if options.stat:
         sys.stdout.write(_statistics_text(name, ran))
     return ran.exit_code or int(bool(ran.failed_jobs))
+
+
+def _check_place(board: Board, what: str, address: int, size_bytes: int) -> None:
+    """`FvpOptionError` unless one memory of the board has all of the bytes."""
+    for memory in board.memories:
+        offset = memory.offset_of(address)
+        if size_bytes >= 0 and offset is not None and offset + size_bytes <= memory.size_bytes:
+            return
+    there_are = ", ".join(f"{m.name} {m.base:#010x} ({m.size_bytes:#x} bytes)" for m in board.memories)
+    raise FvpOptionError(f"{what}: no memory has {size_bytes:,} bytes at {address:#010x}; there are: {there_are}")
 
 
 def _accelerator_name(board: Board, default: str, options: FvpOptions) -> str:
@@ -248,7 +280,9 @@ def _uart_writer(uart: RawIOBase) -> Callable[[bytes], None]:
     sys.stdout.flush()
 
     def write(data: bytes) -> None:
-        uart.write(data.replace(bytes([END_OF_TRANSMISSION]), b""))
+        rest = data.replace(bytes([END_OF_TRANSMISSION]), b"")
+        while rest:
+            rest = rest[uart.write(rest) or 0 :]  # a disk that fills takes a part, and then none
 
     return write
 

@@ -99,6 +99,9 @@ class Elf:
             file = ELFFile(io.BytesIO(image))
             if file["e_machine"] != "EM_ARM":
                 raise ElfError(f"{where} is for machine {file['e_machine']}, not for Arm (EM_ARM)")
+            table_end = file["e_phoff"] + file["e_phnum"] * file["e_phentsize"]
+            if table_end > len(image):
+                raise ElfError(f"{where} is a damaged ELF file: {len(image)} bytes, program headers to {table_end}")
             segments = tuple(
                 Segment(s["p_offset"], s["p_vaddr"], s["p_paddr"], s["p_filesz"], bool(s["p_flags"] & 2))
                 for s in file.iter_segments("PT_LOAD")

@@ -72,7 +72,9 @@ def test_options_of_other_peoples_scripts_are_understood() -> None:
     assert found.parameter("cpu0.semihosting-cmd_line") == "executor_runner -m a.pte -o out"
     assert (found.timelimit_s, found.parameter("ethosu.num_macs"), found.ignored) == (600.0, "256", ())
     zephyr = parse_options(["-C", "mps3_board.uart0.shutdown_tag=EXITTHESIM", "-Q", "100", "zephyr.elf"])
-    assert (zephyr.parameter("uart0.shutdown_tag"), zephyr.ignored) == ("EXITTHESIM", ("-Q",))
+    assert (zephyr.parameter("uart0.shutdown_tag"), zephyr.ignored) == ("EXITTHESIM", ("-Q", "100"))
+    unknown = parse_options(["-a", "runner.axf", "--quantum", "100"])
+    assert (unknown.program, unknown.ignored) == (Path("runner.axf"), ("--quantum", "100"))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,15 @@ def test_options_of_other_peoples_scripts_are_understood() -> None:
         (["--data", "net.tflite@here"], "is no address or size"),
         (["--dump", "out.bin@0x93000000"], "is no FILE@ADDRESS,SIZE"),
         (["--timelimit", "soon"], "is no number of seconds"),
+        (["--timelimit", "nan"], "is no number of seconds above 0"),
+        (["-f", "nothing.cfg"], "-f: cannot read nothing.cfg: No such file"),
+        (["-a", "net.elf", "--data", "none.bin@0"], "--data: cannot read none.bin: No such file"),
+        (["-a", "net.elf", "--data", __file__ + "@0xF0000000"], "no memory has"),
+        (
+            ["-a", "net.elf", "--dump", "o.bin@0x70000000,0x7ffffffff"],
+            "--dump o.bin: no memory has 34,359,738,367 bytes",
+        ),
+        (["-a", "net.elf", "--dump", "o.bin@0x70000000,-5"], "no memory has -5 bytes at 0x70000000; there are: ITCM"),
         (["--stat"], "was given no program"),
         (["-a", "net.elf", "-C", "ethosu.num_macs=7"], "ethos-u55 has 32, 64, 128, 256 multipliers"),
         (["-a", "net.elf", "-C", "cpu0.semihosting-cwd=/no/such/folder"], "there is no folder"),
@@ -206,4 +217,5 @@ def test_a_program_that_goes_on_is_stopped_by_the_limit(arm_application: Path, n
     words = f"-a {arm_application} --data {network}@0x90000000 -C ethosu.num_macs=256 --timelimit 1"
     done = fvp(FVP, *words.split(), "-C", "uart0.out_file=/dev/null")
     assert done.exit_code == 1
+    assert "Info: Simulation is stopping. Reason: CPU time has been exceeded." in done.stderr
     assert "stopped by --timelimit" in done.stderr
