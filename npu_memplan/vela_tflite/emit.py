@@ -45,7 +45,7 @@ from ..names import model_name
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..planners.bounds import with_bounds
 from ..problem import BufferKind, Placement, Plan, Pool
-from ..report.text.compile_result import result_lines
+from ..report.text.compile_result import does_not_fit, result_lines
 from ..request import Loaded, request
 from ..rewrite import rewrite
 from ..rewrite.pools import pools_of
@@ -244,13 +244,23 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
             loaded = replace(loaded, vela_stream_bounds=bounds, vela_stream_cycles=by_model)
         return pipeline.lower(loaded)
 
-    planned = tune(options, load, model.name, _extract_network)
     alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
-    if planned is None:
-        planned = pipeline.plan(_extract_network(load(alone)))
-        planned = make_resident(prefetch_weights(planned), lambda: planned)
-    else:
-        planned = make_resident(planned, lambda: tune(options, load, model.name, _extract_network, constants_near=True))
+    extracted: Extracted | None = None
+    try:
+        planned = tune(options, load, model.name, _extract_network)
+        if planned is None:
+            planned = pipeline.plan(extracted := _extract_network(load(alone)))
+            planned = make_resident(prefetch_weights(planned), lambda: planned)
+        else:
+            planned = make_resident(
+                planned, lambda: tune(options, load, model.name, _extract_network, constants_near=True)
+            )
+    except planners.PlanningError as error:
+        problem = error.problem if extracted is None else extracted.problem
+        if problem is None:
+            raise
+        named = replace(problem, name=model_name(model.stem))
+        raise does_not_fit(error, named, str(model), options, needs_npu=True) from None
     memory_map = options.memory_map()
     assert memory_map is not None  # there is an NPU
     planned, resident, by_model = in_pool_of_their_own(planned, memory_map)
@@ -490,10 +500,11 @@ def _with_kernels(npu: str, calls: int) -> str:
 
 def _room(emitted: Emitted) -> list[str]:
     """The bytes that the arena has at most, where a board or --pool says so; no plan is larger."""
-    size, board = emitted.available_bytes, emitted.planned.extracted.loaded.request.options.board
-    there = f"{board} has" if board else "--pool has"
+    size, options = emitted.available_bytes, emitted.planned.extracted.loaded.request.options
     if size is None:
         return []
+    board = "" if options.pools else options.board
+    there = f"{board or '--pool'} has"
     if board and size - emitted.arena_bytes < LEAST_STRUCTURE_BYTES:
         return [
             f"full       {emitted.arena_bytes:,} of {size:,} bytes that {there}; TFLite Micro took at least "
@@ -503,11 +514,22 @@ def _room(emitted: Emitted) -> list[str]:
     return [f"fits       {emitted.arena_bytes:,} of {size:,} bytes that {there}"]
 
 
+def _arena_advice(emitted: Emitted) -> list[str]:
+    """What keeps the arena that a firmware has for Vela's file, where that of this one is larger."""
+    extracted, theirs = emitted.planned.extracted, emitted.vela_arena_bytes
+    if not theirs or emitted.arena_bytes <= theirs or extracted.loaded.request.options.pools:
+        return []
+    return [
+        f"           larger than Vela's, for fewer cycles: --pool {extracted.problem.pools[0].name}={theirs} keeps that"
+    ]
+
+
 def _lines(emitted: Emitted, output: Path) -> list[str]:
     vela = f"; Vela's own: {emitted.vela_arena_bytes:,}" if emitted.vela_arena_bytes else ""
     lines = [
         f"{output.name}: {emitted.accelerator}, {len(emitted.content):,} bytes",
         f"arena      {emitted.arena_bytes:,} bytes planned ({emitted.planned.plan.status.value}){vela}",
+        *_arena_advice(emitted),
         *_room(emitted),
         "           TFLite Micro adds its own structures and the scratch of its kernels",
         _time(emitted),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,12 @@ def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("more", "available", "whose"),
-    [(("--board", "alif-e7-hp"), 4 << 20, "alif-e7-hp"), (("--pool", "sram=6000"), 6000, "--pool"), ((), None, "")],
+    [
+        (("--board", "alif-e7-hp"), 4 << 20, "alif-e7-hp"),
+        (("--pool", "sram=6000"), 6000, "--pool"),
+        (("--board", "alif-e7-hp", "--pool", "sram=7KiB"), 7168, "--pool"),
+        ((), None, ""),
+    ],
 )
 def test_it_says_whether_the_arena_fits(
     more: tuple[str, ...], available: int | None, whose: str, tmp_path: Path
@@ -69,6 +75,22 @@ def test_it_says_whether_the_arena_fits(
     assert figures["available_bytes"] == available
     said = f"fits       {figures['arena_bytes']:,} of {available:,} bytes that {whose} has" if available else None
     assert [line for line in output.splitlines() if line.startswith("fits")] == ([said] if said else [])
+
+
+def test_an_arena_above_velas_names_the_pool_that_keeps_it(tmp_path: Path) -> None:
+    given = "compile", str(real_model("kws_ref_model")), "--emit", "vela-tflite", "--board", "alif-e7-hp"
+    words = (*given, "--effort", "quick", "--no-check", "--force", "-o", str(tmp_path / "kws.tflite"))
+    said = CliRunner().invoke(cli, words).output
+    (theirs,) = re.findall("Vela's own: ([0-9,]+)", said)
+    assert f"larger than Vela's, for fewer cycles: --pool sram={theirs.replace(',', '')} keeps that" in said
+
+
+@pytest.mark.parametrize("way", ["auto", "vela"])
+def test_a_pool_that_is_too_small_is_said_as_by_compile(way: str, tmp_path: Path) -> None:
+    done = compiled(tmp_path / "x.tflite", "--pool", "sram=1KiB", "--npu-compiler", way)
+    assert str(done.exception).startswith("micro_speech_quantized does not fit pool sram:\n  required   ")
+    assert "--accelerator none" not in str(done.exception)
+    assert not list(tmp_path.iterdir())
 
 
 def test_fast_memory_counts_in_the_arena(tmp_path: Path) -> None:

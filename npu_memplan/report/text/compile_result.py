@@ -19,7 +19,7 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckResult, CheckVerdict, FirstDifference, GivenUp, Operator
 from ...exactness import claim_lines
-from ...knobs import SEARCH, SECOND_MEMORY, SIZE, TuningKnob, useful_knobs
+from ...knobs import HOST, SEARCH, SECOND_MEMORY, SIZE, TuningKnob, useful_knobs
 from ...options import NO_NPU, CompileOptions
 from ...planners.model import PlanningError
 from ...problem import Buffer, BufferKind, Problem
@@ -256,14 +256,18 @@ def _distance_text(elements: int, mismatches: int, most: float | None, unit: str
 SHOWN = 5
 
 
-def does_not_fit(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> PlanningError:
+def does_not_fit(
+    error: PlanningError, problem: Problem, source: str, options: CompileOptions, *, needs_npu: bool = False
+) -> PlanningError:
     """`error` with the message for `npu-memplan compile SOURCE` with resolved `options` and the model
-    `problem.name`.
+    `problem.name`; `needs_npu`: a program of the host alone is none.
     """
-    return replace(error, message=does_not_fit_text(error, problem, source, options))
+    return replace(error, message=does_not_fit_text(error, problem, source, options, needs_npu=needs_npu))
 
 
-def does_not_fit_text(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> str:
+def does_not_fit_text(
+    error: PlanningError, problem: Problem, source: str, options: CompileOptions, *, needs_npu: bool = False
+) -> str:
     """The message, several lines without a newline at the end."""
     certainty = "" if error.proven else f" ({error.source}; a smaller plan is not excluded)"
     lines = [
@@ -295,7 +299,11 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
         lines.append("  one more --constant-pool behind it, for what it does not hold")
         return "\n".join(lines)
     budget = error.available_bytes
-    able = useful_knobs(options, budget, source, searched=error.proven)
+    able = [
+        knob
+        for knob in useful_knobs(options, budget, source, searched=error.proven)
+        if not (needs_npu and knob is HOST)
+    ]
     lines += align_rows([(knob.flag_text(options, budget), knob.does) for knob in able], right=set())
     if not error.proven:
         lines.append("  --effort SECONDS, for a longer search")
