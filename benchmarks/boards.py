@@ -38,8 +38,8 @@ constants and command streams, and estimated milliseconds, of Vela's stream plan
 does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`, whose figures these are. Where the
 memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is all of it.
 
-Figures of boards are public texts', each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME`
-prints them, and what no text was found for. **Of these boards, Corstone-300 alone was run by us, on emulators;
+Figures of boards are from public texts, each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME`
+prints them, and what no text was found for. **Of these boards, those of Corstone alone were run by us, on emulators;
 milliseconds are estimates ([time.md](time.md))**. A program's own bytes are not counted. Corstone boards have no
 clock of their own; theirs is that of Vela's system configuration.
 

@@ -195,10 +195,11 @@ def _cycles_and_clock(compiled: Compiled, artifact: Artifact) -> tuple[list[int]
 HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "ms", "CPU")
 NOTE = (
     "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
-    "constants (flash). A row is what compile --board BOARD makes, with the flag that the column fits names instead of "
-    "yes (bytes: --objective bytes, Size: --npu-compiler vela,Size). Milliseconds of an inference are estimated from "
+    "constants (flash; with one memory for both, the first figure has all). A row is what compile --board BOARD makes, "
+    "with the flag that the column fits names instead of yes (bytes: --objective bytes, Size: --npu-compiler "
+    "vela,Size). Milliseconds of an inference are estimated from "
     "the board file's figures; CPU is its share (?: its clock is not known). The user's own program is not in the "
-    "bytes. Of the boards, Corstone-300 alone was run by us, on emulators."
+    "bytes. Of the boards, those of Corstone alone were run by us, on emulators."
 )
 
 

@@ -17,7 +17,11 @@ _MAX_LENGTH = 48
 def legal_name(wanted: str) -> str:
     """A name that is legal in Python and C: the last part of `wanted`, when that is a path or a list of fused names."""
     tail = wanted.split(";")[-1].strip("/")
-    name = re.sub(r"[^0-9A-Za-z_]+", "_", tail).strip("_")[-_MAX_LENGTH:].lstrip("_0123456789")
+    name = re.sub(r"[^0-9A-Za-z_]+", "_", tail).strip("_")
+    if len(name) > _MAX_LENGTH:  # its end, from the start of a word on, as far as there is one
+        name = name[-_MAX_LENGTH - 1 :]
+        name = name[name.find("_") :] if "_" in name else name[1:]
+    name = name.lstrip("_0123456789")
     return "tensor" if not name or keyword.iskeyword(name) else name
 
 

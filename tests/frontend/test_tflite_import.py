@@ -295,10 +295,20 @@ def test_velas_reasons_are_found_in_what_it_prints() -> None:
 
 def test_names_are_legal_and_unique() -> None:
     table = Names()
-    wanted = ["a/b;model/dense/BiasAdd", "serving_default_x:0", "9lives", "", "lambda", "model/dense/BiasAdd", "ü"]
+    wanted = [
+        "a/b;model/dense/BiasAdd",
+        "serving_default_x:0",
+        "9lives",
+        "",
+        "lambda",
+        "model/dense/BiasAdd",
+        "ü",
+        "model/depthwise_conv2d/BiasAdd/ReadVariableOp/resource1",
+        "x" * 60,
+    ]
     assert [table.unique_name(legal_name(w)) for w in wanted] == [
         "model_dense_BiasAdd", "serving_default_x_0", "lives", "tensor", "tensor_1",
-        "model_dense_BiasAdd_1", "tensor_2",
+        "model_dense_BiasAdd_1", "tensor_2", "conv2d_BiasAdd_ReadVariableOp_resource1", "x" * 48,
     ]  # fmt: skip
 
 
