@@ -1,7 +1,8 @@
 """Advice about a model: changes of its TFLite file, each with what it gains when the changed file is compiled.
 
 Invariant: every figure is the difference of two compiles with the options of the artifact and `--effort quick`; nothing
-is guessed. A change that gains less than 1 % of the cycles, or at as many cycles of the bytes, is no advice.
+is guessed. A change that gains less than 1 % of cycles and of bytes, or costs some of what the artifact was compiled
+for, is no advice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .models.edits import Edit, FloatEndError, read_source, resize_channels, sto
 from .models.flatbuffer import read_file
 from .models.network import CpuOperator, Network
 from .models.tflite import read_network
-from .options import CompileOptions
+from .options import CompileOptions, Objective
 from .problem import Agent
 from .report.facts.dearest import operator_times, short_names
 from .sizes import count_text, percent_text
@@ -86,7 +87,7 @@ class ModelAdvices:
             text = f"{number}. {gain}: {one.text} ({one.results})"
             lines += textwrap.wrap(text, _WIDTH, subsequent_indent="   ", break_on_hyphens=False)
         if not self.advice:
-            lines.append(f"nothing to advise: none of them gains {_LEAST_GAIN:.0%}")
+            lines.append("nothing to advise" + (f": none gains {100 * _LEAST_GAIN:.0f} %" if self.tried else ""))
         return "\n".join(lines) + "\n"
 
 
@@ -139,13 +140,15 @@ def advise(
             except NpuMemplanError:  # it cannot be compiled, or has no room
                 continue
             gains.append(ModelAdvice(change.text, change.results, cycles - found[0], size - found[1]))
-    best = sorted(gains, key=lambda one: (-one.cycles_gained, -one.bytes_gained))
-    useful = [
-        one
-        for one in best
-        if one.cycles_gained >= _LEAST_GAIN * cycles
-        or (one.cycles_gained >= 0 and one.bytes_gained >= _LEAST_GAIN * size)
-    ]
+    for_bytes = options.resolved_objective in (Objective.BYTES, Objective.BYTES_IN_TIME)
+
+    def gain(one: ModelAdvice) -> tuple[float, float]:
+        """What counts first, then the other, as parts."""
+        both = one.cycles_gained / max(1, cycles), one.bytes_gained / max(1, size)
+        return both[::-1] if for_bytes else both
+
+    best = sorted(gains, key=gain, reverse=True)
+    useful = [one for one in best if max(gain(one)) >= _LEAST_GAIN and gain(one)[0] >= 0]
     return ModelAdvices(artifact.name, cycles, size, len(gains), tuple(useful[:MOST_GIVEN]))
 
 
@@ -177,18 +180,19 @@ def _changes_of_ends(network: Network, names: Sequence[str]) -> Iterator[ModelCh
 
 def _other_operators(network: Network, on_cpu: set[int]) -> Iterator[ModelChange]:
     """Cheaper kinds in the place of all operators of one kind."""
-    swished: dict[int, CpuOperator] = {}  # LOGISTIC -> the MUL of its result with its input
-    for operator in network.cpu_operators:
-        for gate in network.cpu_operators if operator.name == "MUL" else ():
-            if gate.name == "LOGISTIC" and {*operator.inputs} == {gate.inputs[0], gate.outputs[0]}:
-                swished[gate.index] = operator
+    swished: dict[int, CpuOperator] = {}  # LOGISTIC -> the MUL of its result with its input, which alone reads it
+    for gate in network.cpu_operators:
+        readers = [o for o in network.cpu_operators if gate.name == "LOGISTIC" and gate.outputs[0] in o.inputs]
+        if [o.name for o in readers] == ["MUL"] and {*readers[0].inputs} == {gate.inputs[0], gate.outputs[0]}:
+            swished[gate.index] = readers[0]
     if swished:
         inputs = {o.index: network.operators[i].inputs[:1] for i, o in swished.items()}
         edit = Edit(frozenset(swished), kinds=dict.fromkeys(inputs, "HARD_SWISH"), inputs=inputs)
         yield ModelChange(f"HARD_SWISH in the place of {len(swished)} pairs of LOGISTIC and MUL", _OTHER, edit)
     groups: dict[str, list[CpuOperator]] = {}
     for operator in network.cpu_operators:
-        if operator.inputs and operator.outputs and operator.index not in swished:
+        is_last = operator.name in _LAST and {*operator.outputs} & {*network.outputs}
+        if operator.inputs and len(operator.outputs) == 1 and operator.index not in swished and not is_last:
             groups.setdefault(operator.name, []).append(operator)
     for kind, group in groups.items():
         pairs = [(network.tensors[o.inputs[0]], network.tensors[o.outputs[0]]) for o in group]
@@ -201,7 +205,7 @@ def _other_operators(network: Network, on_cpu: set[int]) -> Iterator[ModelChange
         )
         if resizes or kind in _ACTIVATIONS:
             yield ModelChange(f"{other} in the place of {len(group)} {kind}", _OTHER, edit)
-        elif edit.kinds.keys() <= on_cpu:
+        elif edit.kinds.keys() <= on_cpu and kind != "WHILE" and {a.dtype for a, _ in pairs} <= {"int8", "int16"}:
             text = f"an operator of the NPU in the place of {len(group)} {kind} on the CPU (compiled with RELU)"
             yield ModelChange(text, _OTHER, edit)
 
