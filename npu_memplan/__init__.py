@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import compile
+    from .api import compile, explore
     from .artifact import Artifact
     from .errors import InternalError, NpuMemplanError
     from .frontend.host_ops.own import host_operator
@@ -49,13 +49,14 @@ __all__ = [
     "PoolUsage",
     "Problem",
     "compile",
+    "explore",
     "host_operator",
     "relax_pipeline",
 ]
 
 _LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline", "sweep"))
 
-_ELSEWHERE = {"compile": ".api", "Artifact": ".artifact", "host_operator": ".frontend.host_ops.own"}
+_ELSEWHERE = {"compile": ".api", "explore": ".api", "Artifact": ".artifact", "host_operator": ".frontend.host_ops.own"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command `compile` as a typed Python function.
+"""The commands `compile` and `explore` as typed Python functions.
 
 Invariant: every keyword but those of the command itself is a field of `options.CompileOptions`, with its default; a
 keyword or value that is wrong is an `OptionError`, before anything is read.
@@ -10,16 +10,19 @@ import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .artifact import Artifact
 from .files.schema import from_values
 from .options import REMOVED, CompileOptions, OptionError, default_values, usual_accelerator
 from .process.incidents import raise_faults
 from .sizes import parse_size
+
+if TYPE_CHECKING:
+    from .tuning.pareto import ParetoFront
 
 _NAMES = tuple(name for name, default in default_values().items() if default == ())  # one name, or several
 _SIZES = tuple(name for name, default in default_values().items() if default == {})
@@ -79,6 +82,23 @@ def compile(
     wanted = _keyword_options(options)
     with raise_faults(strict):
         return compile_checked(Path(model), wanted, Path(output), force, check_mode(check))
+
+
+def explore(
+    model: str | os.PathLike[str], limits: Iterable[int | str] = (), *, board: str = "", accelerator: str = ""
+) -> ParetoFront:
+    """Find the fastest program of the file `model` for each of `limits` (bytes, or text such as "64KiB") of the pool of
+    feature maps, as `npu-memplan explore` does; without limits, for shares of the arena that Vela needs.
+
+    Raises `NpuMemplanError`, where nothing fits any limit too.
+    """
+    from .pipeline import lower, read
+    from .request import request
+    from .tuning.pareto import explore as find_front
+
+    options = _keyword_options({"board": board, "accelerator": accelerator})
+    sizes = [parse_size(size) if isinstance(size, str) else size for size in limits]
+    return find_front(Path(model), options, lambda wanted: lower(read(Path(model), request(wanted))), sizes)
 
 
 def _keyword_options(given: dict[str, Any]) -> CompileOptions:

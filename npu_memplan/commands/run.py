@@ -31,6 +31,7 @@ from ..command_line import (
     verbosity,
 )
 from ..errors import NpuMemplanError
+from ..files import folders
 from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays, seed_of
 from ..files.paths import read_bytes
 from ..models.executorch.program import is_program
@@ -160,6 +161,8 @@ def command(
     if directory is None:
         return
     artifact = Artifact.load(directory)
+    if changed := folders.changed_files(directory):
+        click.echo(f"note: changed since they were written: {', '.join(changed)}; they run as they are", err=True)
     several = () if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
     sequence = several or [read_inputs(artifact.name, artifact.inputs, inputs)]
     check_outputs(artifact.name, [slot.name for slot in artifact.outputs], outputs)

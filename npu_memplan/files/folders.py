@@ -120,6 +120,12 @@ def read(folder: Path) -> tuple[str, dict[str, str]] | None:
     return title.removeprefix(_TITLE), {name: digest for digest, _, name in rows}
 
 
+def changed_files(folder: Path) -> list[str]:
+    """The files in `folder` that we wrote and that have other bytes now, in order."""
+    _, digests = read(folder) or ("", {})
+    return sorted(n for n, digest in digests.items() if (folder / n).is_file() and _file_digest(folder / n) != digest)
+
+
 def foreign_files(folder: Path) -> list[str]:
     """The files in `folder` that are not, byte for byte, what we wrote; names relative to it, in order."""
     ours = _own_files(folder)

@@ -107,6 +107,24 @@ def test_stripes_take_a_board(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [
+        ("float32", "why: MAX_POOL_2D: it computes in floating point"),
+        ("int8", "why: MAX_POOL_2D: Unsupported kernel stri"),
+    ],
+)
+def test_what_keeps_everything_off_the_npu_is_on_the_screen(dtype: str, words: str, tmp_path: Path) -> None:
+    b = ModelBuilder()
+    scale = () if dtype == "float32" else (0.05,)
+    x, y = b.tensor((1, 24, 24, 8), dtype, *scale), b.tensor((1, 5, 5, 8), dtype, *scale)
+    window = dict.fromkeys(("FilterWidth", "FilterHeight", "StrideW", "StrideH"), 5)
+    b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **window)
+    (tmp_path / "pool.tflite").write_bytes(b.made([x], [y]).finish())
+    given = "compile", str(tmp_path / "pool.tflite"), "--effort", "quick", "--no-check", "-o", str(tmp_path / "out")
+    assert words in CliRunner().invoke(cli, given).output
+
+
 def test_a_branch_is_not_left_to_a_c_function(tmp_path: Path) -> None:
     branch = ModelBuilder()
     x, y = branch.tensor((1, 4), "int8", 0.05), branch.tensor((1, 4), "int8", 0.05)
@@ -144,6 +162,15 @@ def test_weights_of_pytorch_are_told_from_networks(tmp_path: Path) -> None:
 def test_a_folder_inside_an_artifact_names_the_artifact(tmp_path: Path) -> None:
     npu_memplan.compile(MODEL, tmp_path / "out", effort="quick")
     assert message_of("report", tmp_path / "out" / "src").endswith(f"give {tmp_path / 'out'}")
+
+
+def test_a_run_names_files_that_were_changed(tmp_path: Path) -> None:
+    npu_memplan.compile(MODEL, tmp_path / "out", effort="quick")
+    command = "run", str(tmp_path / "out"), "--on", "local"
+    assert "changed" not in CliRunner().invoke(cli, command).stderr
+    with (tmp_path / "out" / "src" / "digits.c").open("a", encoding="utf-8") as file:
+        file.write("/* mine */\n")
+    assert "note: changed since they were written: src/digits.c; they run" in CliRunner().invoke(cli, command).stderr
 
 
 def test_onnx_without_its_package_names_the_extra(tmp_path: Path) -> None:

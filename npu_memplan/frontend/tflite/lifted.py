@@ -32,6 +32,7 @@ from ...vela.lift import LiftError, arguments, lift_program
 from ...vela.worker import VelaError
 from ..attributes import BY_USER, forced_operators
 from .description import (
+    FLOATING,
     NONE,
     ONLY_FLOATS,
     activation_type,
@@ -89,7 +90,8 @@ def import_tflite(
         check_on_host(source, floats, file)
         if len(floats) == len(source.operators):
             forced_operators(source, host_ops)
-            return Imported(from_network(source), source, notes=(f"{name} {ONLY_FLOATS}",))
+            kept = {operator.name: FLOATING for operator in source.cpu_operators}
+            return Imported(from_network(source, kept=kept), source, notes=(f"{name} {ONLY_FLOATS}",))
     found = compiled_by_vela(data, options, host_ops, name)
     if found.vela is None:
         try:

@@ -39,6 +39,7 @@ from ..errors import FormatError
 from ..graph import named_after
 from ..legalize import legalize_host
 from .description import (
+    FLOATING,
     NONE,
     ONLY_FLOATS,
     check_on_host,
@@ -105,7 +106,8 @@ def build_module(
         forced = _host_reasons(network, (*host_ops, *external_builtins(network, external)), floats)
         check_on_host(network, forced, file)
         if len(floats) == len(network.operators):
-            return Imported(from_network(network), network, notes=(f"{name} {ONLY_FLOATS}",))
+            kept = {operator.name: FLOATING for operator in network.cpu_operators}
+            return Imported(from_network(network, kept=kept), network, notes=(f"{name} {ONLY_FLOATS}",))
         parts = _partition_network(network, file, data, accelerator, forced)
         if known is not None:
             known[key] = parts

@@ -22,6 +22,7 @@ from .memory_txt import host_work_text
 
 LINES = 8
 WIDTH = 100  # columns
+_REASONS = 240  # characters
 
 
 def first_screen(artifact: Artifact, output: Path) -> list[str]:
@@ -51,6 +52,8 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
     yield from _beside_vela(artifact)
     if artifact.check.verdict is not CheckVerdict.DIFFERS:
         yield from claims
+    if artifact.target.accelerator != NO_NPU and not artifact.npu_operations:
+        yield from _reasons_on_cpu(artifact)
     fit = fit_of(artifact)
     if fit is not None:
         memories = (f"{u.memory.name} {u.used_bytes:,} of {u.memory.size_bytes:,} bytes" for u in fit.uses)
@@ -68,6 +71,17 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
         yield f"the search was stopped by its budget ({artifact.plan.budget})"
     if artifact.host_layers:
         yield host_work_text(artifact)
+
+
+def _reasons_on_cpu(artifact: Artifact) -> Iterator[str]:
+    """Why the NPU runs nothing, by kind of operator."""
+    kinds: dict[str, dict[str, None]] = {}
+    for operator in artifact.operators:
+        if operator.reason:
+            kinds.setdefault(operator.reason, {})[operator.kind] = None
+    texts = [f"{', '.join(named)}: {' '.join(reason.split())}" for reason, named in kinds.items()]
+    if texts:
+        yield textwrap.shorten(f"why: {'; '.join(texts)}", _REASONS, placeholder=" ...")
 
 
 def _selected_program(artifact: Artifact) -> str:
