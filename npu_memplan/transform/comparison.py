@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import ir, relax, tirx
 
 from ..extract import extract_from
 from ..extract.liveness import labels
-from ..extract.program import Program, Unknown, element_bytes, entry_symbols, number, size_bytes, static_extent
+from ..extract.program import (
+    ExtractionError,
+    Program,
+    Unknown,
+    element_bytes,
+    entry_symbols,
+    number,
+    size_bytes,
+    static_extent,
+)
 from ..extract.symbolic import as_expr
 from ..extract.tir import nodes_of, operator_of
 from ..options import NO_NPU, CompileOptions
@@ -23,8 +32,8 @@ from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Pool
 from ..request import Request
-from ..vocabulary import POOL_DEVICES, UPPER_BOUND
-from .config import ConfigError
+from ..vocabulary import POOL_DEVICES, POOLS, UPPER_BOUND
+from .config import ConfigError, check_values
 from .legalize import legalize
 from .plan_memory import PlanMemory
 from .workspace import pool_sizes
@@ -85,10 +94,15 @@ def compare(module: Any, symbols: Mapping[str, int] | None = None, **given: Any)
     Raises
     ------
     ConfigError
-        A shape symbol has neither a value nor a bound.
+        A shape symbol has neither a value nor a bound, or a value that it cannot have.
+    ExtractionError
+        There is no module, or it has a plan already.
     """
-    planned = PlanMemory(**given)(module)
-    values = {**_bounds(module), **(given.get("bounds") or {}), **(symbols or {})}
+    _check_module(module)
+    plan = PlanMemory(**given)
+    bounds = {**_bounds(module), **(given.get("bounds") or {})}
+    values = {**bounds, **check_values(symbols or {}, bounds)}
+    planned = plan(module)
     known = _with_sizes(module, values)
     legal = legalize(known)
     # TVM's planner ends the process where the sizes of an `if` have symbols (apache/tvm #20191).
@@ -97,10 +111,13 @@ def compare(module: Any, symbols: Mapping[str, int] | None = None, **given: Any)
     devices = labels(list(module.global_infos.get("vdevice", [])))
     rows: list[FunctionBytes] = []
     for name in sorted(gv.name_hint for gv, f in legal.functions.items() if isinstance(f, relax.Function)):
-        problem, program, _, _ = extract_from(
+        problem, program, lives, _ = extract_from(
             legal, Request(_OPTIONS, _POOLS, function=name, io_in_pools=False, alignment=1)
         )
-        model = Model(problem)
+        # of nothing, a buffer of the problem has a byte: so that it has a place
+        nothing = {s.name for s in lives if s.size_bytes == 0}
+        buffers = (replace(b, size_bytes=0, lifetimes=()) if b.name in nothing else b for b in problem.buffers)
+        model = Model(replace(problem, buffers=tuple(buffers), accesses=()))
         least = {p.targets[0] if devices else "": load_peak(model, i).bytes for i, p in enumerate(problem.pools)}
         stock, inside = _bytes_by_device(allocations(theirs[name]), values), internal_bytes(program)
         ours = _planned_bytes(planned, name, values)
@@ -109,7 +126,19 @@ def compare(module: Any, symbols: Mapping[str, int] | None = None, **given: Any)
     return Comparison(values, tuple(rows))
 
 
+ALLOCATE = "relax.memory.alloc_storage"
 _OPTIONS, _POOLS = CompileOptions(NO_NPU), (Pool("workspace"),)
+
+
+def _check_module(module: Any) -> None:
+    """Refuse what is no module, and a module in which a plan has placed allocations."""
+    if not isinstance(module, ir.IRModule):
+        raise ExtractionError(f"an IRModule is needed, not {type(module).__name__}; give the module before PlanMemory")
+    for gv, function in module.functions.items():
+        if isinstance(function, relax.Function) and (
+            POOLS in function.attrs or any(operator_of(c) == ALLOCATE for c in nodes_of(function.body, ir.Call))
+        ):
+            raise ExtractionError(f"{gv.name_hint!r} is planned already; give the module as it was before")
 
 
 def _bounds(module: Any) -> dict[str, int]:
@@ -155,7 +184,7 @@ def allocations(function: Any, *, storages: bool = True) -> list[tuple[Any, int]
             wanted += list(value.fields)
     found: list[tuple[Any, int]] = []
     for var, value in values.items():
-        if storages and operator_of(value) == "relax.memory.alloc_storage":
+        if storages and operator_of(value) == ALLOCATE:
             found.append((value.args[0].values[0], static_extent(value.args[1]) or 0))
         elif operator_of(value) == "relax.builtin.alloc_tensor" and var not in results:
             found.append((tensor_bytes(var.ty), static_extent(value.args[2]) or 0))

@@ -146,6 +146,20 @@ def check_symbols(bounds: Mapping[str, int] | None, known: Iterable[str]) -> Non
         )
 
 
+def check_values(symbols: Mapping[str, int], bounds: Mapping[str, int]) -> Mapping[str, int]:
+    """The values of shape `symbols`; `ConfigError` for one that is no number of elements, or above its bound."""
+    if not isinstance(symbols, Mapping):
+        raise ConfigError(f"symbols must be of type mapping, not {symbols!r}; give e.g. {{'n': 8}}")
+    for name, value in symbols.items():
+        if type(value) is not int or value < 0:
+            raise ConfigError(f"the shape symbol {name!r} is {value!r}; give a whole number >= 0")
+        if value > bounds.get(name, value):
+            raise ConfigError(
+                f"the shape symbol {name!r} is {value}, above its bound {bounds[name]}; give at most that"
+            )
+    return symbols
+
+
 def _checked_config(given: Mapping[str, Any]) -> dict[str, Any]:
     names = {f.name: f for f in fields(PlanOptions)}
     result: dict[str, Any] = {}

@@ -12,8 +12,9 @@ from tvm.script import tirx as T
 
 from benchmarks.relax import bytes_against_tvm, storages
 from npu_memplan import analysis
+from npu_memplan.extract import ExtractionError
 from npu_memplan.transform import ConfigError, PlanMemory, pool_sizes
-from npu_memplan.transform.comparison import FunctionBytes
+from npu_memplan.transform.comparison import FunctionBytes, planned_by_tvm
 from tests.relax.test_devices import ThereAndBack
 from tests.support.random_symbolic import random_program, random_sizes, symbolic_programs
 
@@ -89,6 +90,42 @@ def test_what_stays_at_run_time_is_counted():
 def test_a_symbol_without_a_value_is_an_error():
     with pytest.raises(ConfigError, match="sizes of 'main' depend on m without a value or a bound; give symbols="):
         analysis.compare(random_program(0), {"n": 4})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"symbols": {"n": 4, "m": -1}}, "the shape symbol 'm' is -1; give a whole number >= 0"),
+        ({"symbols": {"n": 4, "m": 2.5}}, "the shape symbol 'm' is 2.5; give a whole number >= 0"),
+        ({"symbols": ["n"]}, "symbols must be of type mapping, not"),
+        ({"symbols": {"n": 9, "m": 2}, "bounds": {"n": 8}}, "the shape symbol 'n' is 9, above its bound 8"),
+        ({"bounds": ["n"]}, "bounds must be of type mapping"),
+    ],
+)
+def test_values_that_symbols_cannot_have_are_errors(given, message):
+    with pytest.raises(ConfigError, match=message):
+        analysis.compare(random_program(0), **given)
+
+
+def test_what_has_no_plan_to_compare_is_an_error():
+    for module in (PlanMemory()(Reversed), planned_by_tvm(Reversed)):
+        with pytest.raises(ExtractionError, match="is planned already; give the module as it was before"):
+            analysis.compare(module)
+    with pytest.raises(ExtractionError, match="an IRModule is needed, not Function"):
+        analysis.compare(Reversed["main"])
+
+
+def test_tensors_without_elements_take_no_bytes():
+    @I.ir_module
+    class Rows:
+        @R.function
+        def main(x: R.Tensor(("n", 8), "float32")):
+            y = R.exp(x)
+            z = R.add(y, y)
+            return R.tanh(z)
+
+    assert analysis.compare(Rows, {"n": 1}).rows == (FunctionBytes("main", "", 64, 0, 32, 32),)
+    assert analysis.compare(Rows, {"n": 0}).rows == (FunctionBytes("main", "", 0, 0, 0, 0),)
 
 
 def test_values_may_be_bounds():
