@@ -61,7 +61,7 @@ def extract_from(
     carry their points. `outlines` keeps what several functions of a module have in common.
     """
     constants = bool(requested.constant_pools)
-    prepared = prepare(module, requested.function)
+    prepared = prepare(module, requested.function, outlines or ())
     program = walk(
         prepared, requested.function, constants=constants, worst_case=requested.worst_case, outlines=outlines
     )

@@ -8,7 +8,7 @@ buffers is allowed only when the one operation that was proven safe is the only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -39,14 +39,16 @@ from .symbolic import Sample
 from .tir import may_overlap, nodes_of
 
 
-def prepare(module: Any, user: str = "") -> Any:
+def prepare(module: Any, user: str = "", known: Collection[Any] = ()) -> Any:
     """`module` with every schedulable (block-level) PrimFunc lowered to loops and allocations.
 
-    With `user`, only those that this function refers to.
+    With `user`, only those that this function refers to. Those that are `known` have been lowered.
     """
     functions = dict(module.functions.items())
     blocked = {
-        gv: f for gv, f in functions.items() if isinstance(f, tirx.PrimFunc) and not is_npu(f) and _has_blocks(f)
+        gv: f
+        for gv, f in functions.items()
+        if isinstance(f, tirx.PrimFunc) and f not in known and not is_npu(f) and _has_blocks(f)
     }
     if blocked and user:
         used = {name for gv, f in functions.items() if gv.name_hint == user for name in nodes_of(f.body, ir.GlobalVar)}

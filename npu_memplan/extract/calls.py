@@ -273,7 +273,7 @@ class CallWalker:
             self.hidden(call, in_place)
             return
         internals: list[Internal] = []
-        symbols = {v: in_type_of(v, e) for v, e in self.symbols.values(call).items()}
+        symbols = {v: self.symbols.convert(v, e) for v, e in self.symbols.values(call).items()}
         for statement in plan.allocations if not call.foreign else ():
             buffer = statement.buffer
             shape = allocated_shape(buffer)
@@ -360,6 +360,7 @@ class Symbols:
 
     def __init__(self) -> None:
         self._places: dict[Any, list[tuple[int, int, Any]]] = {}
+        self._converted: dict[tuple[int, int], tuple[Any, ...]] = {}  # by addresses of symbol and value, which it keeps
 
     def values(self, call: Invoke) -> dict[Any, Any]:
         """Shape symbols of the PrimFunc -> their values in the caller."""
@@ -380,6 +381,15 @@ class Symbols:
                 shape = argument.shape if isinstance(argument, View) else argument.expr.ty.shape.values
                 values.setdefault(symbol, shape[axis])
         return values
+
+    def convert(self, symbol: Any, expr: Any) -> Any:
+        """`in_type_of`, found once."""
+        if isinstance(expr, int):
+            return in_type_of(symbol, expr)
+        key = (hash(symbol), hash(expr))
+        if key not in self._converted:
+            self._converted[key] = (in_type_of(symbol, expr), symbol, expr)
+        return self._converted[key][0]
 
 
 def takes_object(parameter: Any) -> bool:

@@ -97,6 +97,8 @@ def upper_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
     """The greatest value of `expr` with each symbol in `[0, bound]`; None when there is none."""
     from tvm.tirx.analysis import undefined_vars
 
+    if isinstance(expr, ir.Var) and expr not in bounds:
+        return None
     free = undefined_vars(expr)
     if any(v not in bounds for v in free):
         return None

@@ -283,16 +283,11 @@ class Formulas:
     def highest(self, terms: Iterable[Term]) -> int:
         """The formula for the greatest of `terms`; those that another one always covers are left out."""
         kept: list[Term] = []
-        values: list[Sequence[int]] = []  # at the points, of those that are kept
         for term in sorted(set(terms)):
-            own = self.sum_at(term)
-            if any(all(map(operator.ge, v, own)) and self.covers(k, term) for k, v in zip(kept, values, strict=True)):
+            if any(self.covers(k, term) for k in kept):
                 continue
-            left = [
-                not (all(map(operator.ge, own, v)) and self.covers(term, k)) for k, v in zip(kept, values, strict=True)
-            ]
+            left = [not self.covers(term, k) for k in kept]
             kept = [*itertools.compress(kept, left), term]
-            values = [*itertools.compress(values, left), own]
         if kept == [(ZERO, self.nothing)]:
             return ZERO
         if len(kept) == 1 and kept[0][1] == self.nothing:
@@ -319,13 +314,17 @@ class Formulas:
         """Whether the sum `a` is known to be at least the sum `b` for all values."""
         if b[0] != ZERO and not self.within[a[0]] >> b[0] & 1:
             return False
-        if not all(map(operator.ge, self.sum_at(a), self.sum_at(b))):
-            return False
         key = (a, b)
-        if key not in self._covers:
-            below = self.extents.at_least(a[1], self.nothing) and any(self.covers(t, b) for t in self.terms[a[0]])
-            self._covers[key] = below or (b[0] in (a[0], ZERO) and self.extents.at_least(a[1], b[1]))
-        return self._covers[key]
+        found = self._covers.get(key)
+        if found is None:
+            found = all(map(operator.ge, self.sum_at(a), self.sum_at(b))) and self._prove(a, b)
+            self._covers[key] = found
+        return found
+
+    def _prove(self, a: Term, b: Term) -> bool:
+        """Whether `a` is proven to be at least `b`: some term of its formula is, or its size is that of `b`."""
+        below = self.extents.at_least(a[1], self.nothing) and any(self.covers(t, b) for t in self.terms[a[0]])
+        return below or (b[0] in (a[0], ZERO) and self.extents.at_least(a[1], b[1]))
 
 
 def orient(
@@ -435,6 +434,7 @@ class Sample:
     values: Values
     points: Sequence[Values] = ()  # further values that a plan should be good at
     distances: dict[tuple[str, str], int] = field(default_factory=dict)
+    _usable: dict[int, bool] = field(default_factory=dict)  # number of a distance -> whether it has values everywhere
 
     def sizes_bytes(self) -> dict[Storage, int]:
         """The sizes at the sample."""
@@ -443,7 +443,9 @@ class Sample:
     def distance(self, first: str, second: str, found: Any) -> int | None:
         """A proven distance at the sample, no more than 0; None for one that has no value somewhere."""
         number = self.extents.gap(found)
-        if not self.extents.has_values(number, (self.values, *self.points)):
+        if number not in self._usable:
+            self._usable[number] = self.extents.has_values(number, (self.values, *self.points))
+        if not self._usable[number]:
             return None
         self.distances[first, second] = number
         return -self.extents.value(number, self.values)
@@ -508,7 +510,7 @@ def dynamic_sizes(
 
     for storage in storages:
         served = any(not devices or serves(p, devices[storage.device]) for p in free)
-        key = (storage.dtype, *(e if isinstance(e, ir.Var) else str(e) for e in storage.shape))
+        key = (storage.dtype, *(e if isinstance(e, ir.Var) else _extent_key(e) for e in storage.shape))
         if key not in seen:
             seen[key] = look(storage.shape, storage.dtype)
         unknown, size, has_values = seen[key]
@@ -522,6 +524,12 @@ def dynamic_sizes(
             elif unknown:
                 storage.external = f"its size depends on {', '.join(unknown)}, which the inputs do not tell"
     return extents, found
+
+
+def _extent_key(extent: Any) -> Any:
+    """What tells an extent that is no symbol from others."""
+    known = static_extent(extent)
+    return str(extent) if known is None else known
 
 
 def _inner(program: Program) -> Iterator[Storage]:

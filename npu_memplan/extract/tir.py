@@ -61,7 +61,8 @@ def used_variables(tree: Any) -> set[Any]:
 
 def operator_of(expr: Any) -> str:
     """The name of the operator that an expression calls; "" where it calls none."""
-    return str(expr.op.name) if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) else ""
+    operator = expr.op if isinstance(expr, ir.Call) else None
+    return str(operator.name) if isinstance(operator, ir.Op) else ""
 
 
 GRID = 1 << 16
@@ -466,6 +467,7 @@ class Outline:
     """A PrimFunc as steps over storage indices: parameters first, then planned allocations."""
 
     def __init__(self, function: Any) -> None:
+        self.function = function
         self.buffers: list[Any] = list(function.params)  # of each storage
         self.allocations: list[Any] = []  # AllocBuffer statements
         self.nodes: list[_Node] = []
@@ -682,7 +684,7 @@ class Origin:
             return found
         known = self.node.mapped.setdefault((sources, targets[0]), [])
         for symbols, distance in known:  # most calls of a PrimFunc have the same shapes
-            if all(tvm_ffi.structural_equal(symbols[v], e) for v, e in self.symbols.items()):
+            if all(symbols[v] is e or tvm_ffi.structural_equal(symbols[v], e) for v, e in self.symbols.items()):
                 return distance
         mapped = sym.Analyzer().simplify(tvm_ffi.structural_map(found, (ir.Var, lambda v: self.symbols.get(v, v))))
         number = static_extent(mapped)

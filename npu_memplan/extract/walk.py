@@ -257,7 +257,8 @@ class _Walker:
     def __init__(
         self, module: Any, name: str, *, constants: bool, worst_case: bool, outlines: dict[Any, Outline] | None
     ) -> None:
-        self.functions = {gv.name_hint: f for gv, f in module.functions.items()}
+        known = outlines or {}  # one object for each PrimFunc
+        self.functions = {gv.name_hint: known[f].function if f in known else f for gv, f in module.functions.items()}
         self.devices = list(module.global_infos.get("vdevice", []))
         self.name = name
         function: Any = self.functions.get(name)
@@ -271,6 +272,7 @@ class _Walker:
         self.tensors: list[RelaxTensor] = []
         self.calls: list[Invoke] = []
         self.states = {str(s) for s in function.attrs.get(STATES, ())}
+        self.symbols: dict[int, Any] = {}  # and variables, by address
         self.bounds = _bounds(function)
         self.greatest = self.bounds if worst_case else {}
         self.call_walker = CallWalker(
@@ -283,7 +285,7 @@ class _Walker:
     def run(self) -> Program:
         inputs: list[RelaxTensor] = []
         for param in self.function.params:
-            self.env[param] = self.parameter(param.name, param.ty, param, inputs)
+            self.env[self.one(param)] = self.parameter(param.name, param.ty, param, inputs)
         result = self.body(self.function.body)
         for view in views(result):
             if view.tensor.kind is BufferKind.TENSOR:
@@ -304,6 +306,10 @@ class _Walker:
             kept,
         )
 
+    def one(self, var: Any) -> Any:
+        """One object for each variable, however often it is read off the module: looking that up is cheap."""
+        return self.symbols.setdefault(hash(var), var)
+
     def parameter(self, name: str, ty: Any, var: Any, inputs: list[RelaxTensor]) -> Value:
         if isinstance(ty, relax.TupleType):
             return Several(tuple(self.parameter(f"{name}_{i}", t, None, inputs) for i, t in enumerate(ty.fields)))
@@ -320,7 +326,7 @@ class _Walker:
             shape: tuple[Any, ...] = ()
             external, size = "its shape is not known at compile time", None
         else:
-            shape = tuple(ty.shape.values[:])
+            shape = tuple(map(self.one, ty.shape.values[:]))
             external, size = "", size_bytes(shape, dtype, self.greatest)
         tensor = RelaxTensor(self.names.unique_name(name), shape, dtype, size, kind, external, var=var)
         virtual = getattr(ty, "vdevice", None)
@@ -344,8 +350,8 @@ class _Walker:
 
     def value(self, expr: Any) -> Value:
         """The value of an expression without effects."""
-        if isinstance(expr, ir.Var) and expr in self.env:
-            return self.env[expr]
+        if isinstance(expr, ir.Var):
+            return self.env.get(self.symbols.get(hash(expr), expr)) or Plain(expr)
         if isinstance(expr, ir.Tuple):
             return Several(tuple(self.value(f) for f in expr.fields[:]))
         if isinstance(expr, ir.TupleGetItem) or type(expr).__name__ == "TupleGetItem":
@@ -356,7 +362,7 @@ class _Walker:
         return Plain(expr)
 
     def binding(self, binding: Any) -> None:
-        expr, var = binding.value, binding.var
+        expr, var = binding.value, self.one(binding.var)
         if isinstance(binding, relax.MatchCast):
             self.env[var] = self.match_cast(var, expr, binding.ty)
         elif isinstance(expr, relax.If):
@@ -427,7 +433,8 @@ class _Walker:
         arguments = self.value(call.args[1])
         leaves = list(result_views(arguments))
         types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
-        reused = [int(i) for i in getattr(call.attrs, "inplace_indices", [-1] * len(types))]
+        in_place = operator_of(call) == "relax.call_tir_inplace"
+        reused = [int(i) for i in call.attrs.inplace_indices] if in_place else [-1] * len(types)
         results: list[View] = []
         fresh: list[View] = []
         for i, (ty, reuse) in enumerate(zip(types, reused, strict=True)):

@@ -74,13 +74,14 @@ def plan(
     seed: int = 0,
     node_budget: int | None = None,
     incumbent: Plan | None = None,
+    model: Model | None = None,
 ) -> Plan:
     """Place every buffer of `problem`.
 
     `planner` is a registered name (`planner_names()`). The search ends at a proven optimum, after `time_limit_s`
     seconds (fewer inside `clock.limit_searches`) or `node_budget` units of work; with neither, after a default number
     of units, so the plan then depends on the problem and `seed` only. `incumbent` is a valid plan that the answer is
-    never worse than.
+    never worse than. `model` is that of the problem, where it has been made.
 
     Raises `ProblemError` (the problem contradicts itself), `PlanningError` (nothing fits the pools), `PlannerUseError`
     (unknown planner, unusable budget), `VerificationError` (the incumbent violates a constraint), `InternalError` (the
@@ -92,7 +93,7 @@ def plan(
     if node_budget is not None and (type(node_budget) is not int or node_budget < 0):
         raise PlannerUseError(f"a node budget of {node_budget!r} is no budget; give a whole number >= 0")
     started = clock_s()
-    model = Model(problem)
+    model = Model(problem) if model is None else model
     if incumbent is not None:
         check(problem, incumbent)
     nodes = DEFAULT_NODES if time_limit_s is None and node_budget is None else node_budget

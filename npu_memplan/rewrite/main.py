@@ -68,7 +68,6 @@ from .pools import (
     pools_of,
     settle_marks,
     storages_of,
-    symbols_needed_by,
     used_by,
 )
 from .primfunc import Kernels
@@ -174,9 +173,9 @@ class Emitter:
         wanted = used_by(used, definitions)
         if not wanted:
             return
-        function = evaluation(definitions, wanted)
+        function, needed = evaluation(definitions, wanted)
         tensors = [self.host_tensor(int(parameter.shape[0])) for parameter in function.params[:2]]
-        symbols = [relax.prim_value(symbol) for symbol in symbols_needed_by(definitions)]
+        symbols = [relax.prim_value(symbol) for symbol in needed]
         self.run("npu_memplan_offsets", function, *tensors, *symbols)
         as_shape = relax.ExternFunc("vm.builtin.tensor_to_shape")
         found = relax.Call(as_shape, [tensors[0]], ty_args=[relax.ShapeType(ndim=len(wanted))])

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 from tvm import DataType, ir, relax, tirx
 
 from ..errors import NpuMemplanError
@@ -307,21 +306,21 @@ _STORED = (tirx.Mul, tirx.Min, tirx.Max)
 
 def used_by(exprs: Iterable[Any], definitions: Definitions) -> list[Any]:
     """The variables of `definitions` that are in `exprs`, in the order of their definitions."""
-    found = set(nodes_of(tvm_ffi.convert([as_expr(expr) for expr in exprs]), ir.Var))
+    found: set[Any] = set()
+    for expr in exprs:
+        if isinstance(expr, ir.Var):
+            found.add(expr)
+        elif not isinstance(expr, int):
+            found.update(nodes_of(expr, ir.Var))
     return [var for level in definitions for var, _ in level if var in found]
 
 
-def symbols_needed_by(definitions: Definitions) -> list[Any]:
-    """The variables that `definitions` need and do not define."""
-    pairs = [pair for level in definitions for pair in level]
-    own = {var for var, _ in pairs}
-    used = nodes_of(tvm_ffi.convert([as_expr(expr) for _, expr in pairs]), ir.Var)
-    return list(dict.fromkeys(v for v in used if v not in own))
-
-
-def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> Any:
-    """A PrimFunc: a tensor for the values of `wanted`, one for others, then the symbols that the definitions need."""
-    return _Evaluation(definitions, wanted).function()
+def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """A PrimFunc, and the symbols that the definitions need: it takes a tensor for the values of `wanted`, one for
+    others, then the symbols.
+    """
+    made = _Evaluation(definitions, wanted)
+    return made.function(), list(made.parameters)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -354,16 +353,15 @@ class _Evaluation:
     """
 
     def __init__(self, definitions: Definitions, wanted: Sequence[Any]) -> None:
-        symbols = symbols_needed_by(definitions)
-        self.parameters = [tirx.Var(symbol.name, "int64") for symbol in symbols]
+        self.parameters: dict[Any, Any] = {}  # of the symbols that are met
         self.places = {var: place for place, var in enumerate(wanted)}
         self.statements: list[tuple[_Value, int | None]] = []  # a value, and its place in the results
         self.numbers: dict[Any, int] = {}  # of a symbol, a constant, or an operation on numbered operands
-        self.values = {s: _Value(self.number(s), p, True) for s, p in zip(symbols, self.parameters, strict=True)}
+        self.values: dict[int, _Value] = {}  # of variables, by address
         self.known: dict[int, _Value] = {}
         for level in definitions:
             for var, expr in level:
-                self.values[var] = self.store_value(self.value(expr), self.places.get(var))
+                self.values[hash(var)] = self.store_value(self.value(expr), self.places.get(var))
 
     def function(self) -> Any:
         """The PrimFunc."""
@@ -386,7 +384,7 @@ class _Evaluation:
         ]
         attributes = {"s_tir": True, NOALIAS: True, "tirx.is_host_func": True}
         body = tirx.SeqStmt(made) if len(made) > 1 else made[0]
-        return tirx.PrimFunc([results, others, *self.parameters], body).with_attr(attributes)
+        return tirx.PrimFunc([results, others, *self.parameters.values()], body).with_attr(attributes)
 
     def slots(self) -> list[int]:
         """A place among the others for what each statement stores; 0 for a result, which has its own."""
@@ -420,7 +418,10 @@ class _Evaluation:
         if known is not None:
             return _Value(self.number(("constant", known)), as_expr(known), symbolic=False, known=known)
         if isinstance(expr, ir.Var):
-            return self.values[expr]
+            if hash(expr) not in self.values:
+                self.parameters[expr] = tirx.Var(expr.name, "int64")
+                self.values[hash(expr)] = _Value(self.number(expr), self.parameters[expr], True)
+            return self.values[hash(expr)]
         if isinstance(expr, tirx.Cast):
             return self.value(expr.value)
         parts = [self.value(part) for part in _parts(expr)]

@@ -164,6 +164,8 @@ class _LiftValues:
 
     def transform_module(self, module: Any, context: Any) -> Any:
         functions = {gv: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}
+        if not any("global_symbol" not in f.attrs or nodes_of(f.body, relax.Function) for f in functions.values()):
+            return module
         if any(nodes_of(f.body, relax.Function) for f in functions.values()):
             module = relax.transform.LambdaLift()(module)
             functions = {gv: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .. import planners, verify
+from .. import verify
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS
 from ..extract.liveness import Storage, labels, serves
@@ -113,8 +113,7 @@ class PlanMemory(TypedPass):
 
     def transform_module(self, module: Any, context: Any) -> Any:
         """The module with each function planned that is not planned yet."""
-        with planners.gc_paused():
-            return self.plan(module) if _open_functions(module) else module
+        return self.plan(module) if _open_functions(module) else module
 
     def plan(self, module: Any) -> Any:
         """`transform_module` of a module with functions that are not planned."""

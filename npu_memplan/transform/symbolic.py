@@ -17,11 +17,10 @@ from graphlib import CycleError
 from typing import Any
 
 import numpy as np
-from tvm import ir, tirx
+from tvm import tirx
 
 from .. import planners
 from ..extract.symbolic import ZERO, Formulas, Sample, as_expr, orient
-from ..extract.tir import nodes_of
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Buffer, Lifetime, Plan, Problem
@@ -39,9 +38,8 @@ class JoinedBuffers:
 
     def share(self, first: str, second: str) -> bool:
         """Whether two buffers lie side by side in one block."""
-        return (
-            first != second and {first, second} <= self.inner.keys() and self.block_of(first) == self.block_of(second)
-        )
+        there = first != second and first in self.inner and second in self.inner
+        return there and self.block_of(first) == self.block_of(second)
 
     def block_of(self, name: str) -> str:
         """The block of a buffer, or the buffer itself."""
@@ -182,6 +180,7 @@ class _Search:
         self.values = [{n: self.extents.value(n, p) for n in numbers} for p in self.points]
         self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]
         self.bounds: dict[int, int] = {}  # of samples, where they were computed
+        self.models: dict[int, Model] = {}  # at these
         self.quick: list[float] = []
 
     def problem_at(self, sample: int) -> Problem:
@@ -202,7 +201,7 @@ class _Search:
     def bound(self, sample: int) -> int:
         """Bytes that no plan at a sample goes below, in the pools that have no size."""
         if sample not in self.bounds:
-            model = Model(self.problem_at(sample))
+            model = self.models[sample] = Model(self.problem_at(sample))
             self.bounds[sample] = sum(load_peak(model, model.pool_names.index(p)).bytes for p in self.pools)
         return max(1, self.bounds[sample])
 
@@ -221,7 +220,7 @@ class _Search:
     def run(self) -> list[_Candidate]:
         """Candidates; the first is that of the sample in the middle."""
         sample = len(self.points) // 2
-        found = [self.candidate(self.problem_at(sample))]
+        found = [self.candidate(Model(self.problem_at(sample)))]
         self.fix(found[0].plan)
         done = {sample}
         failures = 0
@@ -231,7 +230,7 @@ class _Search:
             if ratio <= GOOD:
                 break
             done.add(sample)
-            found.append(self.candidate(self.problem_at(sample)))
+            found.append(self.candidate(self.models.pop(sample)))
             failures = failures + 1 if found[-1].bytes_at[sample] * GOOD > best[sample] else 0
         return found
 
@@ -279,12 +278,13 @@ class _Search:
         peaks = sum(np.cumsum(changed, axis=1).max(axis=1) for changed in changes.values())
         return [max(1.0, float(peak) * (1 - ROUNDING)) for peak in np.broadcast_to(peaks, len(self.points))]
 
-    def candidate(self, problem: Problem) -> _Candidate:
-        plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
+    def candidate(self, model: Model) -> _Candidate:
+        problem = model.problem
+        plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES, model=model)
         try:
             offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.tops, self.pools)
         except CycleError:
-            return self.candidate(replace(problem, overlaps=()))
+            return self.candidate(Model(replace(problem, overlaps=())))
         totals = map(sum, zip(*(self.formulas.at[height] for height in heights.values()), strict=True))
         return _Candidate(plan, offsets, heights, list(totals))
 
@@ -293,13 +293,14 @@ def _apart(search: _Search, chosen: Sequence[_Candidate], blocks: JoinedBuffers,
     """Whether each candidate has one of two buffers behind the last byte of the other by its formulas."""
     if blocks.share(first, second):
         return True
+    formulas = search.formulas
     first, second = blocks.block_of(first), blocks.block_of(second)
 
     def behind(candidate: _Candidate, low: str, high: str) -> bool:
         if low not in candidate.offsets or high not in candidate.offsets:
             return False
-        begins = (candidate.offsets[high], search.formulas.nothing)
-        return search.formulas.covers(begins, (candidate.offsets[low], search.sizes[low]))
+        begins = (candidate.offsets[high], formulas.nothing)
+        return formulas.covers(begins, (candidate.offsets[low], search.sizes[low]))
 
     return all(behind(c, first, second) or behind(c, second, first) for c in chosen)
 
@@ -339,7 +340,8 @@ class _Writer:
 
     def write(self, chosen: Sequence[_Candidate], pools: Sequence[str]) -> tuple[Bytes, Bytes, Levels]:
         """Offsets, sizes of `pools`, which hold sizes not known before, and definitions: those of `chosen`."""
-        self.decide([_sum([self.formula(c.heights[p]) for p in pools]) for c in chosen])
+        heights = [[self.formula(c.heights[p]) for p in pools] for c in chosen]
+        self.decide([(_sum(own), *own) for own in heights])
         sizes = {p: self.choice(f"{p}_bytes", [c.heights[p] for c in chosen]) for p in pools}
         homes = {p.buffer: p.pool for p in chosen[0].plan.placements}
         offsets = {
@@ -349,16 +351,20 @@ class _Writer:
         }
         return offsets, sizes, self.levels
 
-    def decide(self, totals: Sequence[Any]) -> None:
-        """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others."""
+    def decide(self, totals: Sequence[tuple[Any, ...]]) -> None:
+        """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others.
+
+        Each of `totals` comes with what it is made of.
+        """
         if len(totals) == 1:
             return
-        totals = [self.define(f"total_{i}", t) for i, t in enumerate(totals)]
-        least = self.define("least", _fold(totals, min, tirx.min))
+        totals = [self.define(f"total_{i}", t, *parts) for i, (t, *parts) in enumerate(totals)]
+        least = self.define("least", _fold(totals, min, tirx.min), *totals)
         before: Any = 0
         for i, total in enumerate(totals):
             is_least = 1 - tirx.min(as_expr(total) - as_expr(least), tirx.IntImm("int64", 1))
-            self.taken.append(self.define(f"taken_{i}", is_least * (1 - before) if i else is_least))
+            needed = (total, least, *self.taken)
+            self.taken.append(self.define(f"taken_{i}", is_least * (1 - before) if i else is_least, *needed))
             before = before + self.taken[-1]
 
     def size(self, number: int) -> Any:
@@ -375,10 +381,13 @@ class _Writer:
             return 0
         if ("formula", number) not in self.known:
             terms = self.formulas.terms[number]
-            values = [_sum([self.formula(f), self.size(s)]) for f, s in terms]
+            pairs = [(self.formula(f), self.size(s)) for f, s in terms]
+            values = [_sum(pair) for pair in pairs]
             if not all(self.formulas.extents.at_least(s, self.formulas.nothing) for _, s in terms):
                 values.append(0)
-            self.known["formula", number] = self.define(f"at_{number}", _fold(values, max, tirx.max))
+            self.known["formula", number] = self.define(
+                f"at_{number}", _fold(values, max, tirx.max), *itertools.chain.from_iterable(pairs)
+            )
         return self.known["formula", number]
 
     def choice(self, name: str, numbers: Sequence[int]) -> Any:
@@ -387,21 +396,21 @@ class _Writer:
             return self.formula(numbers[0])
         key = ("choice", *numbers)
         if key not in self.known:
+            values = {number: self.formula(number) for number in numbers}
             parts = []
-            for number in dict.fromkeys(numbers):
+            for number, value in values.items():
                 own = [t for n, t in zip(numbers, self.taken, strict=True) if n == number]
-                parts.append(functools.reduce(operator.add, own) * self.formula(number))
-            result = functools.reduce(operator.add, parts)
-            self.known[key] = self.define(f"{name}_{'_'.join(map(str, numbers))}", result, *self.taken)
+                parts.append(functools.reduce(operator.add, own) * value)
+            result, name = functools.reduce(operator.add, parts), f"{name}_{'_'.join(map(str, numbers))}"
+            self.known[key] = self.define(name, result, *self.taken, *values.values())
         return self.known[key]
 
-    def define(self, name: str, expr: Any, *behind: Any) -> Any:
-        """A variable for an expression, also `behind` others that were defined; numbers and variables stand for
-        themselves.
+    def define(self, name: str, expr: Any, *needed: Any) -> Any:
+        """A variable for an expression, all of whose variables are among what is `needed`, or are symbols; numbers and
+        variables stand for themselves.
         """
         if isinstance(expr, int | tirx.Var):
             return expr
-        needed = [*nodes_of(expr, ir.Var), *behind]
         level = max((self.level_of.get(v, 0) for v in needed), default=0)
         while len(self.levels) <= level:
             self.levels.append([])

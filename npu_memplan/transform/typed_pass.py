@@ -15,6 +15,7 @@ from typing import Any
 import tvm
 
 from ..errors import NpuMemplanError
+from ..planners import gc_paused
 from ..process.ending import raise_lack_of_memory
 
 DEEPEST = 10_000
@@ -22,12 +23,13 @@ DEEPEST = 10_000
 
 
 @contextmanager
-def deep_recursion() -> Iterator[None]:
-    """A scope in which walks may go `DEEPEST` calls deep."""
+def module_walk() -> Iterator[None]:
+    """A scope in which walks may go `DEEPEST` calls deep, and look for no garbage."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST))
     try:
-        yield
+        with gc_paused():
+            yield
     finally:
         sys.setrecursionlimit(before)
 
@@ -53,7 +55,7 @@ def typed_pass(described: Any) -> Any:
 
     def transform_module(self: Any, module: Any, context: Any) -> Any:
         try:
-            with deep_recursion():
+            with module_walk():
                 return transform(self, module, context)
         except NpuMemplanError as error:
             self.raised = error

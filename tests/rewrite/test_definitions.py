@@ -14,7 +14,7 @@ from tvm import ir, tirx
 
 from npu_memplan.extract.program import number
 from npu_memplan.extract.tir import nodes_of
-from npu_memplan.rewrite.pools import evaluation, symbols_needed_by, used_by
+from npu_memplan.rewrite.pools import evaluation, used_by
 from npu_memplan.transform.verification.kernel import KernelText, run
 
 h, w = tirx.Var("h", "int64"), tirx.Var("w", "int64")
@@ -55,8 +55,7 @@ def test_the_function_computes_the_values_of_the_expressions(seed):
     levels, some = random_definitions(seed)
     wanted = used_by([var + 1 for var in some], levels)
     assert set(wanted) == set(some)
-    symbols = symbols_needed_by(levels)
-    function = evaluation(levels, wanted)
+    function, symbols = evaluation(levels, wanted)
     library = tvm.compile(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), target="llvm")
     for point in ({h: 0, w: 0}, {h: 1, w: 5}, {h: 7, w: 3}, {h: 64, w: 33}):
         values = dict(point)
@@ -73,14 +72,14 @@ def test_the_function_computes_the_values_of_the_expressions(seed):
 def test_one_definition_is_one_statement():
     seen: dict[int, int] = {}
     size = tirx.Var("size", "int64")
-    run(KernelText(evaluation([[(size, h * 16)]], [size])), [seen, {}, 5])
+    run(KernelText(evaluation([[(size, h * 16)]], [size])[0]), [seen, {}, 5])
     assert seen == {0: 80}
 
 
 def test_equal_products_and_choices_are_computed_once():
     area, other, third = (tirx.Var(name, "int64") for name in ("area", "other", "third"))
     levels = [[(area, h * w * 4), (other, tirx.max(h * w, h + 8))], [(third, area + tirx.max(h * w, h + 8))]]
-    body = evaluation(levels, [third]).body
+    body = evaluation(levels, [third])[0].body
     assert len([m for m in nodes_of(body, tirx.Mul) if isinstance(m.b, ir.Var)]) == 1
     assert len(list(nodes_of(body, tirx.Max))) == 1
 
@@ -90,7 +89,7 @@ def test_values_take_the_places_of_those_that_nothing_needs_any_more():
     for k in range(20):
         levels.append([(tirx.Var(f"v{k}", "int64"), tirx.max(before * w, w + k))])
         before = levels[-1][0][0]
-    function = evaluation(levels, [before])
+    function, _ = evaluation(levels, [before])
     assert len(function.body.seq) > 20
     assert int(function.params[1].shape[0]) == 1
 

@@ -49,33 +49,48 @@ def number(expr: Any, known: Mapping[Any, Any]) -> int:
 
 def value(expr: Any, known: Mapping[Any, Any]) -> Any:
     """The value of `expr` with the values `known` of variables, which may be arrays."""
-    return meaning(expr, {})(known)
+    return meaning(expr, Same())(known)
 
 
 Meaning = Callable[[Mapping[Any, Any]], Any]
 """The value of an expression, given those of its variables."""
 
 
-def meaning(expr: Any, same: dict[Any, Any]) -> Meaning:
-    """What `expr` comes to, as a function of the values of its variables: keys that are those of `same`, which grows.
+class Same:
+    """One object for each variable, however often it is read off the module: looking that up in a dict is cheap."""
 
-    One object for each variable makes looking it up cheap.
-    """
-    if function := _MEANING.get(type(expr)):
+    def __init__(self) -> None:
+        self._found: dict[int, Any] = {}  # by address
+
+    def one(self, var: Any) -> Any:
+        """The object that stands for a variable."""
+        return self._found.setdefault(hash(var), var)
+
+
+def meaning(expr: Any, same: Same) -> Meaning:
+    """What `expr` comes to, as a function of the values of its variables: keys that are those of `same`."""
+    kind = type(expr)
+    if function := _MEANING.get(kind):
         a, b = meaning(expr.a, same), meaning(expr.b, same)
         return lambda known: function(a(known), b(known))
-    if isinstance(expr, tirx.IntImm):
+    if kind is tirx.IntImm:
         constant = int(expr.value)
         return lambda known: constant
     if isinstance(expr, ir.TensorLoad):
-        source, places = same.setdefault(expr.source, expr.source), [meaning(i, same) for i in expr.indices[:]]
-        return lambda known: _element(source, places, known)
+        source, indices = same.one(expr.source), expr.indices[:]
+        if len(indices) != 1:
+            return lambda known: _raise_undecided(source.name)
+        if type(indices[0]) is tirx.IntImm:
+            fixed = int(indices[0].value)
+            return lambda known: _element(source, fixed, known)
+        place = meaning(indices[0], same)
+        return lambda known: _element(source, int(place(known)), known)
     if isinstance(expr, ir.Var):
-        var = same.setdefault(expr, expr)
-        return lambda known: _of_variable(var, known)
-    if isinstance(expr, tirx.Cast):
+        var = same.one(expr)
+        return lambda known: known[var] if var in known else _raise_undecided(var.name)
+    if kind is tirx.Cast:
         return meaning(expr.value, same)
-    if isinstance(expr, tirx.Not):
+    if kind is tirx.Not:
         negated = meaning(expr.a, same)
         return lambda known: np.logical_not(negated(known))
     parts = _choice(expr)
@@ -98,16 +113,10 @@ def _raise_undecided(what: str) -> Any:
     raise Undecided(what)
 
 
-def _of_variable(var: Any, known: Mapping[Any, Any]) -> Any:
-    return known[var] if var in known else _raise_undecided(var.name)
-
-
-def _element(source: Any, places: Sequence[Meaning], known: Mapping[Any, Any]) -> int:
+def _element(source: Any, place: int, known: Mapping[Any, Any]) -> int:
     """An element of a tensor of one dimension whose elements are `known`, by their places."""
-    elements = known.get(source)
-    if elements is None or len(places) != 1 or (place := int(places[0](known))) not in elements:
-        raise Undecided(source.name)
-    return int(elements[place])
+    elements = known.get(source, {})
+    return int(elements[place] if place in elements else _raise_undecided(source.name))
 
 
 def _choose(condition: Meaning, yes: Meaning, no: Meaning, known: Mapping[Any, Any]) -> Any:
@@ -195,7 +204,7 @@ def linear(expr: Any, known: Mapping[Any, Any]) -> Linear:
         return 0, {expr: 1}
     if isinstance(expr, tirx.Cast):
         return linear(expr.value, known)
-    if isinstance(expr, tirx.Add | tirx.Sub):
+    if isinstance(expr, (tirx.Add, tirx.Sub)):
         return add(linear(expr.a, known), linear(expr.b, known), 1 if isinstance(expr, tirx.Add) else -1)
     if isinstance(expr, tirx.Mul):
         a, b = linear(expr.a, known), linear(expr.b, known)

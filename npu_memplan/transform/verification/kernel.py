@@ -23,6 +23,7 @@ from .accesses import (
     Meaning,
     Nest,
     NestAccess,
+    Same,
     Undecided,
     address,
     begin,
@@ -62,18 +63,19 @@ class KernelText:
     """The part of a PrimFunc that is the same for all calls and symbols; one object stands for each variable."""
 
     def __init__(self, function: Any) -> None:
-        self.same: dict[Any, Any] = {}
+        self.same = Same()
         self.body = function.body
         self.is_host = bool(function.attrs and function.attrs.get("tirx.is_host_func", False))
         self.is_npu = is_npu(function)
-        self.parameters = [self.same.setdefault(p, p) for p in function.params]
+        self.parameters = [self.same.one(p) for p in function.params]
         self.buffers = {p for p in self.parameters if tirx.is_buffer_var(p)}
         self.shapes = {p: [self.one(e) if isinstance(e, ir.Var) else None for e in p.shape] for p in self.buffers}
+        self.has_objects = len(self.buffers) < len(self.parameters)
         self.shaped: dict[tuple[Any, ...], ShapedKernel] = {}  # for values of `symbols`
 
     def one(self, var: Any) -> Any:
         """The object that stands for a variable."""
-        return self.same.setdefault(var, var)
+        return self.same.one(var)
 
     @cached_property
     def declarations(self) -> list[Declared]:
@@ -137,23 +139,44 @@ class KernelText:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A top-level statement of a kernel.
+
+    `buffers` are those that it touches, each with whether it is read first; `writes` are the accesses that write, the
+    one that is over first at the beginning.
+    """
+
+    nest: Nest
+    buffers: Mapping[Any, bool]
+    writes: Sequence[NestAccess]
+
+    @classmethod
+    def of_nest(cls, nest: Nest) -> Statement:
+        """The statement with these accesses."""
+        buffers: dict[Any, bool] = {}
+        for access in nest.accesses:
+            buffers.setdefault(access.buffer, not access.writes)
+        return cls(nest, buffers, sorted((a for a in nest.accesses if a.writes), key=_last))
+
+
 class ShapedKernel:
     """The accesses of a kernel where its symbols have the values `known`, and what was proven of them."""
 
     def __init__(self, text: KernelText, known: Mapping[Any, Any]) -> None:
         self.known = dict(known)
         self.same = text.same
-        self.nests = [self.nest(statement) for statement in _nests(text.body)]
+        self.statements = [self.statement(statement) for statement in _nests(text.body)]
         self.reached: dict[Any, int] = {}
         self.hulls: dict[int, tuple[int, int] | None] = {}  # by id of an access: the bytes of all its executions
         self.proven: dict[tuple[int, ...], bool] = {}  # by ids of accesses
 
-    def nest(self, statement: Any) -> tuple[Nest, list[NestAccess]]:
-        """The accesses of a statement, and those that write, the one that is over first at the beginning."""
+    def statement(self, statement: Any) -> Statement:
+        """A statement with its accesses."""
         nest = Nest(known=self.known)
         nest.visit(statement)
-        nest.accesses = [replace(a, buffer=self.same.setdefault(a.buffer, a.buffer)) for a in nest.accesses]
-        return nest, sorted((a for a in nest.accesses if a.writes), key=_last)
+        nest.accesses = [replace(a, buffer=self.same.one(a.buffer)) for a in nest.accesses]
+        return Statement.of_nest(nest)
 
     def reach(self, buffer: Any) -> int:
         """The elements that a buffer reaches."""
@@ -240,13 +263,13 @@ class State:
             return
         if place.memory.freed:
             self.fault(FaultKind.FREED, where, f"reads {place}, which was freed before")
-        self.adopt(place)
+        owned = self.adopt(place)
         for held in self.held.get(place.owner, ()):  # which it may be
             for start, stop, name in self.owners.stolen_spans(held, held.start, held.stop):
                 return self.foreign(held, start, stop, name, where)
         for start, stop, name in self.owners.stolen_spans(place, place.start, place.stop):
             return self.foreign(place, start, stop, name, where)
-        if not any(self.owners.spans_within(place.memory, place.start, place.stop)) and place.start < place.stop:
+        if not owned and place.start < place.stop:
             self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which was never written")
 
     def foreign(self, place: OwnedBytes, start: int, stop: int, name: str, where: str) -> None:
@@ -254,11 +277,13 @@ class State:
         text = f"reads {place}, but bytes [{start}, {stop}) there are {name!r}'s, written since"
         self.fault(FaultKind.OVERWRITTEN, where, text)
 
-    def adopt(self, place: OwnedBytes) -> None:
-        """Make `place` the owner of bytes that were written into its whole pool (constants)."""
-        for start, stop, owner, _ in list(self.owners.spans_within(place.memory, place.start, place.stop)):
+    def adopt(self, place: OwnedBytes) -> bool:
+        """Make `place` the owner of bytes that were written into its whole pool (constants); whether any has one."""
+        spans = list(self.owners.spans_within(place.memory, place.start, place.stop))
+        for start, stop, owner, _ in spans:
             if owner is place.memory:
                 self.owners.write(place, start, stop)
+        return bool(spans)
 
     def check_place(self, place: OwnedBytes, where: str, before: int = 0) -> None:
         """`place`, `before` bytes after the beginning of its storage, is in its memory, and where it was before."""
@@ -335,46 +360,49 @@ class CallWalk:
 
     def run(self) -> None:
         """The top-level statements, in order, each as one step."""
-        for nest, writes in self.kernel.nests:
-            self.step(nest, writes)
+        for statement in self.kernel.statements:
+            self.step(statement)
 
-    def step(self, nest: Nest, writes: Sequence[NestAccess]) -> None:
+    def step(self, statement: Statement) -> None:
         """One statement: what it reads first is its own, and what it wrote is afterwards."""
-        found = [(a, self.places[a.buffer]) for a in nest.accesses if a.buffer in self.places]
-        self.touches = self.touches or bool(found)
+        places, state = self.places, self.state
         touched: dict[Any, tuple[OwnedBytes, bool]] = {}  # owner -> its place, whether it is read first
-        for access, place in found:
-            touched.setdefault(place.owner, (place, not access.writes))
-        written = {place.owner for access, place in found if access.writes}
+        for buffer, reads in statement.buffers.items():
+            if buffer in places:
+                touched.setdefault(places[buffer].owner, (places[buffer], reads))
+        self.touches = self.touches or bool(touched)
+        written = {places[access.buffer].owner for access in statement.writes if access.buffer in places}
         shared = self.shared_pairs([place for place, _ in touched.values()], written)
+        apart = touched.keys() - state.hidden - {place.owner for pair in shared for place in pair}
         for owner, (place, reads) in touched.items():
-            if reads:
-                self.state.adopt(place)
-            if reads and not any(owner in (a.owner, b.owner) for a, b in shared):
-                self.state.read(place, self.where)
+            if reads and owner in apart:
+                state.read(place, self.where)
+            elif reads:
+                state.adopt(place)
         for a, b in shared:
-            self.look(nest, found, a, b)
-        for access in writes:
-            if access.buffer in self.places:
-                self.state.owners.write(self.places[access.buffer], *self.hull(access, self.places[access.buffer]))
+            self.look(statement.nest, a, b)
+        for access in statement.writes:
+            if access.buffer in places:
+                state.owners.write(places[access.buffer], *self.hull(access, places[access.buffer]))
 
     def shared_pairs(self, places: Sequence[OwnedBytes], written: set[Any]) -> list[tuple[OwnedBytes, OwnedBytes]]:
         """Pairs of storages that have bytes in common, one of them written."""
         pairs = combinations(places, 2)
         return [(a, b) for a, b in pairs if a.meets(b) and not written.isdisjoint((a.owner, b.owner))]
 
-    def look(self, nest: Nest, found: Sequence[tuple[NestAccess, OwnedBytes]], a: OwnedBytes, b: OwnedBytes) -> None:
+    def look(self, nest: Nest, a: OwnedBytes, b: OwnedBytes) -> None:
         """Two storages that one statement touches share bytes: every access, one by one."""
+        found = [(access, self.places[access.buffer]) for access in nest.accesses if access.buffer in self.places]
+        own = [(access, place) for access, place in found if place.owner in (a.owner, b.owner)]
         window = max(a.start, b.start), min(a.stop, b.stop)
         for place in (a, b):  # what is read beyond the window is an ordinary read
-            if not any(x.writes for x, p in found if p.owner == place.owner):
+            if not any(x.writes for x, p in own if p.owner == place.owner):
                 for start, stop in ((place.start, window[0]), (window[1], place.stop)):
                     self.beyond(place, start, stop)
         if not nest.ordered:
             text = f"{a} and {b} share bytes in one statement whose order is not known"
             self.state.undecided.setdefault(f"{self.where}: {text}")
             return
-        own = [(access, place) for access, place in found if place.owner in (a.owner, b.owner)]
         if self.in_order(own, a, b):
             return
         events = []

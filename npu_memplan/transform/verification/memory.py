@@ -8,7 +8,7 @@ where (function, call), whose bytes, and the numbers; two of the same kind at th
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -66,7 +66,7 @@ class OwnedMemory:
     freed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # thousands are made: not frozen
 class OwnedBytes:
     """The place of a storage: bytes [start, stop) of `memory`; `shape` in elements, where it is known."""
 
@@ -107,16 +107,22 @@ class Owners:
     def write(self, place: OwnedBytes, start: int | None = None, stop: int | None = None) -> None:
         """`place`'s bytes [start, stop) of its memory (all of them when left out) are its own from now on."""
         start, stop = place.start if start is None else start, place.stop if stop is None else stop
-        for first, last, owner, _ in self.spans_within(place.memory, start, stop):
-            if owner != place.owner:
-                self.lost[owner] = (*self.lost.get(owner, ()), (first, last, place.name))
-        if place.owner in self.lost:
-            gone = self.lost[place.owner]
-            self.lost[place.owner] = tuple(part for one in gone for part in _outside(one, start, stop))
-        self.clear(place.memory, start, stop)
         self.known.add(place.owner)
-        if start < stop:
-            insort(self.spans.setdefault(place.memory, []), (start, stop, place.owner, place.name), key=_begin)
+        if start >= stop:
+            return
+        spans = self.spans.setdefault(place.memory, [])
+        low, high = _range_of(spans, start, stop)
+        kept = [(start, stop, place.owner, place.name)]
+        for first, last, owner, name in spans[low:high]:
+            if owner != place.owner:
+                self.lost[owner] = (*self.lost.get(owner, ()), (max(first, start), min(last, stop), place.name))
+            if first < start:
+                kept.insert(0, (first, start, owner, name))
+            if stop < last:
+                kept.append((stop, last, owner, name))
+        spans[low:high] = kept
+        if gone := self.lost.get(place.owner):
+            self.lost[place.owner] = tuple(part for one in gone for part in _outside(one, start, stop))
 
     def clear(self, memory: OwnedMemory, start: int, stop: int) -> None:
         """Take the owners of these bytes away."""

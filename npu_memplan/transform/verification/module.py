@@ -30,8 +30,8 @@ from ...vocabulary import (
     UPPER_BOUND,
     VIEW,
 )
-from ..typed_pass import TypedPass, deep_recursion, typed_pass
-from .accesses import Undecided, element_bytes, number, operator_name, symbols_of
+from ..typed_pass import TypedPass, module_walk, typed_pass
+from .accesses import Same, Undecided, element_bytes, number, operator_name, symbols_of
 from .kernel import CallWalk, KernelText, State, run
 from .memory import Fault, FaultKind, MemoryPlanError, OwnedBytes, OwnedMemory
 
@@ -57,16 +57,17 @@ class HoldingObject:
     places: tuple[OwnedBytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BindingText:
     """A binding; `called` is the function of the module that it calls with `arguments`, if it calls one.
 
-    `ty` is the type that a value is cast to.
+    `ty` is the type that a value is cast to, `extents` are those of its shape.
     """
 
     var: Any
     value: Any
     ty: Any
+    extents: list[Any]
     called: str
     arguments: list[Any]
 
@@ -78,7 +79,7 @@ class FunctionText:
         self.module = module
         self.name = name
         self.function = module[name]
-        self.same: dict[Any, Any] = {}
+        self.same = Same()
         self.attributes: dict[str, Any] = dict(self.function.attrs.items())
         self.entries = [self.entry(*found) for found in self.attributes.get(CALLS, ())]
         self.known: dict[Any, list[BindingText]] = {}
@@ -86,7 +87,8 @@ class FunctionText:
     @staticmethod
     def entry(what: Any, names: Any, starts: Any = ()) -> tuple[str, list[tuple[str, int]]]:
         """An entry of `CALLS`: what finds which storages, each with the bytes of it that come before."""
-        return str(what), list(zip(map(str, names), map(int, starts or [0] * len(names)), strict=True))
+        given = [str(name) for name in names[:]]
+        return str(what), list(zip(given, map(int, starts[:] or [0] * len(given)), strict=True))
 
     def bindings(self, body: Any) -> list[BindingText]:
         """The bindings of a body, which is of the function or of a branch."""
@@ -94,14 +96,21 @@ class FunctionText:
             self.known[body] = [self.binding(binding) for block in body.blocks for binding in block.bindings[:]]
         return self.known[body]
 
+    def argument(self, expr: Any) -> Any:
+        """An argument of a call: a number, a variable, or another expression."""
+        if isinstance(expr, tirx.IntImm):
+            return int(expr.value)
+        return self.same.one(expr) if isinstance(expr, ir.Var) else expr
+
     def binding(self, binding: Any) -> BindingText:
         """One binding."""
         value, called, arguments = binding.value, "", []
         if isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
             called = value.op.name_hint
-            arguments = [self.same.setdefault(a, a) if isinstance(a, ir.Var) else a for a in value.args[:]]
-        var = self.same.setdefault(binding.var, binding.var)
-        return BindingText(var, value, binding.ty if isinstance(binding, relax.MatchCast) else None, called, arguments)
+            arguments = [self.argument(a) for a in value.args[:]]
+        ty = binding.ty if isinstance(binding, relax.MatchCast) else None
+        extents = [self.argument(extent) for extent in _extents(ty)]
+        return BindingText(self.same.one(binding.var), value, ty, extents, called, arguments)
 
 
 class FunctionWalk:
@@ -110,7 +119,7 @@ class FunctionWalk:
     def __init__(self, text: FunctionText, symbols: Mapping[Any, int], state: State) -> None:
         self.text = text
         self.module, self.name, self.function = text.module, text.name, text.function
-        self.known: dict[Any, Any] = {text.same.setdefault(v, v): n for v, n in symbols.items()}
+        self.known: dict[Any, Any] = {text.same.one(v): n for v, n in symbols.items()}
         self.state = state
         self.values: dict[Any, Any] = {}
         self.exists: set[Any] = set()  # variables that are defined on this side of every branch
@@ -126,7 +135,7 @@ class FunctionWalk:
     def run(self) -> None:
         """The whole function."""
         count = len(self.attributes.get(POOLS, ()))
-        parameters = [self.text.same.setdefault(p, p) for p in self.function.params]
+        parameters = [self.text.same.one(p) for p in self.function.params]
         if KEPT in self.attributes:
             pools = parameters[len(parameters) - count :]
         else:  # otherwise it makes them itself
@@ -230,25 +239,19 @@ class FunctionWalk:
         else:
             value = self.expression(binding.value)
         if binding.ty is not None:
-            self.match(binding.ty, value)
+            self.match(binding.extents, value)
             if value is None or isinstance(value, HoldingObject):
                 held = tuple(_leaves(value))
                 value = self.outside(binding.var.name, binding.ty)
                 self.hold(value, held)
         self.define(binding.var, value)
 
-    def match(self, ty: Any, value: Any) -> None:
+    def match(self, extents: Sequence[Any], value: Any) -> None:
         """Symbols that a cast defines get their numbers."""
-        if isinstance(ty, relax.ShapeType) and ty.values is not None:
-            extents = value.extents if isinstance(value, KnownShape) else ()
-            pairs = zip(ty.values, extents, strict=False)
-        elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
-            pairs = zip(ty.shape.values, (value.shape if isinstance(value, OwnedBytes) else None) or (), strict=False)
-        else:
-            return
-        for symbol, actual in pairs:
+        actual = value.shape if isinstance(value, OwnedBytes) else getattr(value, "extents", ())
+        for symbol, number_of in zip(extents, actual or (), strict=False):
             if isinstance(symbol, ir.Var):
-                self.known.setdefault(symbol, actual)
+                self.known.setdefault(symbol, number_of)
 
     def branch(self, expr: Any) -> Any:
         """Walk both sides of an `if`, each from the same state."""
@@ -376,7 +379,7 @@ class FunctionWalk:
             callee = self.module[name]
             self.state.texts[name] = KernelText(callee) if isinstance(callee, tirx.PrimFunc) else None
         kernel = self.state.texts[name]
-        arguments = [self.expression(a) for a in given]
+        arguments = [a if type(a) is int else self.expression(a) for a in given]
         if kernel is None:
             return self.opaque(expr)
         if kernel.is_host and len(arguments) == len(kernel.parameters):
@@ -400,13 +403,11 @@ class FunctionWalk:
             self.state.hidden.update(a.owner for a in arguments if isinstance(a, OwnedBytes))
         else:
             where = f"{self.name}, {self.name_call(name)}"
-            objects = [
-                argument
-                for argument, parameter in zip(arguments, kernel.parameters, strict=False)
-                if isinstance(argument, OwnedBytes) and parameter not in kernel.buffers
-            ]
-            if objects:
-                self.touch(objects, where)
+            if kernel.has_objects:
+                pairs = zip(arguments, kernel.parameters, strict=False)
+                objects = [a for a, p in pairs if isinstance(a, OwnedBytes) and p not in kernel.buffers]
+                if objects:
+                    self.touch(objects, where)
             call = CallWalk(self.state, where, kernel, arguments, found)
             call.run()
             if not call.touches:  # it stands for a kernel that is elsewhere
@@ -457,6 +458,13 @@ class FunctionWalk:
         return place.owner in self.fresh or place.owner not in self.state.owners.known
 
 
+def _extents(ty: Any) -> Sequence[Any]:
+    """The extents of the shape of a type, none where it says none."""
+    if isinstance(ty, relax.ShapeType):
+        return ty.values[:] if ty.values is not None else ()
+    return ty.shape.values[:] if isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr) else ()
+
+
 def _may_keep(call: Any) -> bool:
     """Whether what a call gives back may be what it was given, or hold it."""
     function = call.args[0] if operator_name(call) in CALLING else call.op
@@ -503,16 +511,15 @@ def memory_plan_faults(
     faults: dict[Fault, None] = {}
     undecided: dict[str, None] = {}
     texts: dict[str, KernelText | None] = {}
-    for gv, function in module.functions.items():
-        if not isinstance(function, relax.Function):
-            continue
-        text = FunctionText(module, gv.name_hint)
-        for values in _points(function, symbols):
-            state = State(texts=texts)
-            with deep_recursion():
+    functions = [(gv, f) for gv, f in module.functions.items() if isinstance(f, relax.Function)]
+    with module_walk():
+        for gv, function in functions:
+            text = FunctionText(module, gv.name_hint)
+            for values in _points(function, symbols):
+                state = State(texts=texts)
                 FunctionWalk(text, values, state).run()
-            faults.update(state.faults)
-            undecided.update(state.undecided)
+                faults.update(state.faults)
+                undecided.update(state.undecided)
     return tuple(faults), tuple(undecided)
 
 
