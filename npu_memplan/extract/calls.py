@@ -254,14 +254,21 @@ class CallWalker:
 
     def copy(self, index: int, source: View | Fixed | Plain, target: View) -> Invoke:
         """A call that copies `source` into `target`, element by element."""
-        if not isinstance(source, View) or not source.offset_bytes:
-            return self.invoke(index, "copy", copy_function(target.shape, target.dtype), [source, target])
+        function, arguments = copy_function(target.shape, target.dtype), [source, target]
+        if isinstance(source, View) and source.offset_bytes:
+            function, arguments = self.copy_from_inside(source, target)
+        made = self.invoke(index, "copy", function, arguments)
+        made.added = True
+        return made
+
+    def copy_from_inside(self, source: View, target: View) -> tuple[Any, list[View | Fixed | Plain]]:
+        """A PrimFunc that copies `source`, which begins somewhere in its tensor, into `target`, and its arguments."""
         # From the beginning of its tensor on: a tensor object that begins elsewhere is no argument of a PrimFunc.
         item, count = element_bytes(target.dtype), math.prod(int(e) for e in target.shape)
         first = source.offset_bytes // item
         before = View(source.tensor, (first + count,), target.dtype, 0, True)
         row = View(target.tensor, (count,), target.dtype)
-        return self.invoke(index, "copy", copy_behind(first, count, target.dtype), [before, row])
+        return copy_behind(first, count, target.dtype), [before, row]
 
     # -- host --------------------------------------------------------------------------------
 

@@ -485,6 +485,7 @@ class Invoke:
     label: str = ""
     device: int = 0  # number of the virtual device that it runs on
     foreign: bool = False  # works in a memory scope that has no pools
+    added: bool = False  # of no function of the module, whatever it is called
     results: Collection[int] = ()  # arguments that are new tensors, which it defines
     buffers: Sequence[bool] = ()  # of each parameter: whether it is a buffer
     overlaps: list[Candidate] = field(default_factory=list)

@@ -373,7 +373,7 @@ def rewrite_program(
     """
     io_in_pools = holds_boundary(program, slots)
     alone = kernels is None
-    replaced = {call.function for call in program.calls}
+    replaced = {call.function for call in program.calls if not call.added}
     if kernels is None:
         replaced -= {used for used, users in users_of(module).items() if users - {program.name}}
         kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)

@@ -126,9 +126,8 @@ class PlanMemory(TypedPass):
         called = {gv.name_hint for caller in _relax_functions(module) for gv in uses[caller]}
         outlines: dict[Any, Any] = {}  # of kernels that several functions call
         laid = [lay(_extract_function(_part(module, name, uses), name, chosen, called, outlines)) for name in names]
-        replaced = {call.function for one in laid for call in one.extracted.program.calls} - _used_functions(
-            module, names, uses
-        )
+        calls = (call for one in laid for call in one.extracted.program.calls)
+        replaced = {call.function for call in calls if not call.added} - _used_functions(module, names, uses)
         kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
         for one in laid:
             kernels.share(one.extracted.program, one.pools, one.slots, one.apart)

@@ -19,6 +19,7 @@ from tvm.script import tirx as T
 
 from npu_memplan.transform import PlanMemory, memory_plan_faults, pipeline, pool_sizes
 from tests.relax.test_memory_views import same_as_tvm
+from tests.support.relax_results import build_for_host, results
 
 SYMBOLS = """
 @I.ir_module
@@ -338,3 +339,29 @@ def test_a_kernel_that_is_also_a_value_keeps_its_form():
     planned = PlanMemory()(Module)
     assert tvm_ffi.structural_equal(planned["double"], Module["double"])
     assert {"double_1", "double_2"} & {gv.name_hint for gv in planned.functions}
+
+
+def test_a_function_of_the_name_that_copies_have_stays():
+    @I.ir_module
+    class Module:
+        @R.function
+        def copy(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+            return R.negative(x)
+
+        @R.function
+        def main(x: R.Tensor((8,), "float32"), c: R.Tensor((), "bool")):
+            cls = Module
+            y = R.exp(x)
+            if c:
+                z = y  # not made in the branch, so it is copied
+            else:
+                w = R.add(y, x)
+                z = R.tanh(w)
+            return R.add(cls.copy(z), y)
+
+    planned = PlanMemory(poison=0xA5)(Module)
+    assert {"copy", "copy_1"} <= {gv.name_hint for gv in planned.functions}
+    plain, own = build_for_host(Module), build_for_host(planned)
+    for chosen in (True, False):
+        inputs = [np.arange(8, dtype="float32"), np.array(chosen)]
+        assert results(own, inputs) == results(plain, inputs)

@@ -19,7 +19,7 @@ def build_for_host(module: Any) -> Any:
 
 def results(executable: Any, inputs: Iterable[Any]) -> list[bytes]:
     """The bytes of every tensor that `main` gives for these arrays, last one first."""
-    arguments = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
+    arguments = [tvm.runtime.tensor(np.ascontiguousarray(x).reshape(np.shape(x))) for x in inputs]
     stack, found = [relax.VirtualMachine(executable, tvm.cpu())["main"](*arguments)], []
     while stack:
         value = stack.pop()
