@@ -87,10 +87,15 @@ def input_radius(integer_bits: int, left_shift: int) -> int:
     return math.floor(((1 << integer_bits) - 1) * float(1 << (31 - integer_bits)) / math.ldexp(1.0, left_shift))
 
 
-def largest_sum(weights: npt.NDArray[Any], bias: npt.NDArray[np.int64], largest_input: int) -> int:
-    """The magnitude that sums can reach: `weights` have a row for each output, no input is above `largest_input`."""
+def largest_sums(weights: npt.NDArray[Any], bias: npt.NDArray[np.int64], largest_input: int) -> IntArray:
+    """The magnitudes that sums can reach: `weights` have a row for each output, no input is above `largest_input`."""
     magnitudes = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(axis=1)
-    return int((magnitudes * largest_input + np.abs(bias)).max(initial=0))
+    return magnitudes * largest_input + np.abs(bias)
+
+
+def largest_sum(weights: npt.NDArray[Any], bias: npt.NDArray[np.int64], largest_input: int) -> int:
+    """The greatest of `largest_sums`."""
+    return int(largest_sums(weights, bias, largest_input).max(initial=0))
 
 
 # Vectorised: for tables over all values of an 8-bit input.

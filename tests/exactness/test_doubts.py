@@ -3,6 +3,7 @@ can, and elsewhere nobody calls them exact."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -289,10 +290,42 @@ def test_products_whose_reference_is_undefined_are_called_unproven(options: Comp
     path.write_bytes(b.made([x, y], [z]).finish())
     (operator,) = compile_model(path, options, tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
-    assert operator.claim.reason == (
-        "the scale of its products, 3.05e+30, is above 2**31: the reference shifts 32 bits by more than that, and C "
-        "does not say what comes of it"
-    )
+    assert operator.claim.reason.startswith("its results can reach 1.99e+35 steps of its output's scale")
+
+
+def test_roots_whose_reference_is_undefined_are_called_unproven(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor(SHAPE, "int8", 0.02, -128), b.tensor(SHAPE, "int8", 1e6)
+    b.operator("RSQRT", [x], [y])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    (operator,) = compile_checked(path, CompileOptions("none"), tmp_path / "out").operators
+    assert operator.claim.exactness is Exactness.UNPROVEN
+    assert "the reference shifts 32 bits by 37" in operator.claim.reason
+
+
+RESCALED = [
+    *(("int8", name) for name in ("ABS", "BATCH_MATMUL", "CONV_2D", "ELU", "MEAN", "MUL", "PRELU")),
+    *(("int16", name) for name in ("ABS", "BATCH_MATMUL", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "LEAKY_RELU", "MUL")),
+    *(("uint8", name) for name in ("CONCATENATION", "FULLY_CONNECTED", "GELU", "QUANTIZE", "TRANSPOSE_CONV")),
+]
+
+
+@pytest.mark.parametrize("options", [CompileOptions("none"), CompileOptions("ethos-u85-256", npu_compiler="tvm")])
+@pytest.mark.parametrize(("dtype", "name"), RESCALED)
+def test_results_that_32_bits_do_not_hold_are_called_unproven(
+    dtype: str, name: str, options: CompileOptions, tmp_path: Path
+) -> None:
+    """An output scale so small that results are up to 2**34 steps of it and more; nothing ends as a fault."""
+    b = row(name, dtype).make(np.random.default_rng(5))
+    made = b.tensors[b.outputs[0]]
+    b.tensors[b.outputs[0]] = replace(made, scale=made.scale * 2.0**-28)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.finish())
+    operators = compile_checked(path, replace(options, effort="quick"), tmp_path / "out").operators
+    (operator,) = (o for o in operators if o.kind == name)
+    assert operator.claim.exactness is Exactness.UNPROVEN
+    assert "32 bits" in operator.claim.reason
 
 
 def test_quotients_whose_reference_is_undefined_are_called_unproven(tmp_path: Path) -> None:

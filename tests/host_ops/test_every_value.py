@@ -113,3 +113,12 @@ def test_every_int16_value_is_squashed_where_the_reference_overflows(compiled, n
     (got,) = compiled(model).run([values])
     want = np.clip(np.round(function(np.clip(values * scale, -100.0, 100.0)) * 32768), -32768, 32767)
     assert np.abs(got.astype(int) - want).max() <= 2
+
+
+@pytest.mark.parametrize("shift", range(6, 26, 2))
+def test_every_value_of_hard_swish_with_a_large_output_scale(compiled, shift):
+    """From 2**9 times the input's scale on, the reference shifts 16 bits by more than 15."""
+    ends = TensorSpec((256,), "int8", 0.03, -5), TensorSpec((256,), "int8", 0.03 * 2.0**shift, 4)
+    model = write_model("HARD_SWISH", ends[:1], ends[1:])
+    (got,) = compiled(model).run([every_int8])
+    np.testing.assert_array_equal(got, reference(model, [[every_int8]])[0][0])

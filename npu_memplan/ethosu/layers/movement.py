@@ -334,6 +334,9 @@ def _tuple_fields(reader: Reader, call: Any) -> list[Any]:
 CONCAT_RECORD = Record((Concat,), (Composite("concat", _patterns_concat, _parse_concat, joins="concat"),))
 
 
+_MOST_ONES = 1 << 18  # weights, one of each row of which is 1: more take longer than the host's copies, and to encode
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelGather(Layer):
     """Channel i of the output is channel `places[i]` of the input."""
@@ -343,8 +346,11 @@ class ChannelGather(Layer):
     limits: ClassVar[Limits] = Limits()
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Sums of stored values are of 8 bits."""
-        return "its tensors are int16; channels of 8 bits are gathered" if output.dtype == "int16" else None
+        """Sums of stored values are of 8 bits; each takes a weight for every channel of the input."""
+        if output.dtype == "int16":
+            return "its tensors are int16; channels of 8 bits are gathered"
+        count = len(self.places) * inputs[0].shape[-1]
+        return f"it takes {count:,} weights, more than {_MOST_ONES:,}" if count > _MOST_ONES else None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits(bricks=(*self.inputs, self.output), keeps_scale=True)

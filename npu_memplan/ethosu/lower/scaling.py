@@ -62,7 +62,12 @@ def conv_scale(ifm: float, weight: float, ofm: float, *, single: bool = False) -
 
 
 def rounded_once(scale: Scale) -> Scale:
-    """The same scale for 64-bit accumulators: TFLite rounds the multiplier to 16 bits and the product once."""
+    """The same scale for 64-bit accumulators: TFLite rounds the multiplier to 16 bits and the product once.
+
+    From 2**15 up, where TFLite's shift is undefined, results saturate.
+    """
+    if scale.shift < 16:
+        return Scale(0x7FFF, 0)
     return Scale(min((scale.multiplier + (1 << 15)) >> 16, 0x7FFF), scale.shift - 16)
 
 

@@ -178,9 +178,14 @@ def hard_swish(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arit
     gate = high_mul(gate, _to_16_bits(reluish.multiplier), 15)
     if reluish.exponent > 0:
         gate = np.clip(gate << 1, *LIMITS["int16"])
-    gate = (rounding_shift(gate, max(-reluish.exponent, 0)) + (1 << 15)) >> 1
+    gate = (_shift_word(gate, max(-reluish.exponent, 0)) + (1 << 15)) >> 1
     product = high_mul_16_truncated(gate, before_shift)
-    return _table(rounding_shift(product << max(output.exponent, 0), max(-output.exponent, 0)) + out.zero_point, out)
+    return _table(_shift_word(product << max(output.exponent, 0), max(-output.exponent, 0)) + out.zero_point, out)
+
+
+def _shift_word(value: NDArray[np.int64], exponent: int) -> NDArray[np.int64]:
+    """TFLite's rounding shift of 16 bits: its mask of more bits than these has all of them, and rounds away from 0."""
+    return rounding_shift(value, exponent) if exponent < 16 else np.where(value < 0, -1, 1)
 
 
 def _to_16_bits(multiplier: int) -> int:

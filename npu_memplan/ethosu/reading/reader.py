@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError, RefusalError
+from ...fixed_point import ScaleError
 from ..arch import Architecture
 from ..lower.layer import Layer, problem
 from ..lower.operands import Arithmetic, LayerTensor, Padding
@@ -378,7 +379,10 @@ def parse_composite(kind: str, reader: Reader, root: Any, target: Architecture |
     """The layer of a composite of `kind` whose result is `root`; `RejectedError` where the NPU, which is `target`
     where that is given, cannot compute it.
     """
-    match = COMPOSITES[kind].parse(reader, root)
+    try:
+        match = COMPOSITES[kind].parse(reader, root)
+    except ScaleError as error:  # of a table that is filled here
+        raise RejectedError(str(error)) from error
     inputs = tuple(match.tensors[name] for name in match.layer.inputs)
     reason = problem(match.layer, inputs, match.tensors["out"])
     if reason is None and target is not None:

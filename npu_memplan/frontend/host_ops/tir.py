@@ -402,14 +402,17 @@ def multiply_sum(function: Function, value: Expr, multiplier: int, shift: int) -
     """The same of an int32; an int64 accumulator times a 16-bit reduced multiplier, rounded once (int16 operators)."""
     if dtype_of(value) != "int64":
         return multiply_when_running(function, value, multiplier, shift)
-    total = 15 - shift
-    product = value * int_constant(reduced_multiplier(multiplier), "int64") + int_constant(1 << (total - 1), "int64")
+    factor, total = reduce_multiplier(multiplier, shift)
+    product = value * int_constant(factor, "int64") + int_constant(1 << (total - 1), "int64")
     return cast(product >> int_constant(total, "int64"), "int32")
 
 
-def reduced_multiplier(multiplier: int) -> int:
-    """A 32-bit multiplier rounded to 16 bits."""
-    return (multiplier + (1 << 15)) >> 16 if multiplier < 0x7FFF0000 else 0x7FFF
+def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
+    """A 32-bit multiplier rounded to 16 bits, and the shift to the right of its products: 1 at least, since the
+    reference has no shift to the left, and C none for results of more than 32 bits.
+    """
+    reduced = (multiplier + (1 << 15)) >> 16 if multiplier < 0x7FFF0000 else 0x7FFF
+    return reduced, max(15 - shift, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,9 +432,10 @@ class ChannelScales:
         if len(set(zip(self.multipliers, self.shifts, strict=True))) == 1:
             return {}
         if wide:
+            reduced = map(reduce_multiplier, self.multipliers, self.shifts)
             return {
-                "multiplier": np.array([reduced_multiplier(m) for m in self.multipliers], np.int32),
-                "shift": np.array([15 - s for s in self.shifts], np.int32),
+                name: np.array(v, np.int32)
+                for name, v in zip(("multiplier", "shift"), zip(*reduced, strict=True), strict=True)
             }
         tables = {
             "multiplier": np.array(self.multipliers, np.int32),

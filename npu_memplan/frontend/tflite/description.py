@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...ethosu.lower.scaling import SQUASH_LIMIT, squash_scale
+from ...ethosu.lower.tables import ROOT_BITS
 from ...exactness import (
     EXACT_AS_A_WHOLE,
     HOST_MOVES,
@@ -37,7 +38,7 @@ from ...exactness import (
     hybrid_claim,
     operator_claim,
 )
-from ...fixed_point import LIMITS, divide_scales, largest_sum, multiply_by_quantised, quantise_multiplier
+from ...fixed_point import LIMITS, divide_scales, largest_sums, multiply_by_quantised, quantise_multiplier
 from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network, holds_intermediates, is_hybrid, without_reference
 from ...models.subgraphs import DONE_BEFORE, OF_VARIABLES, subgraphs_of
@@ -303,7 +304,7 @@ def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
         return "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own"
     of_npus = code in (Code.LIFTED, Code.LOWERED)
     otherwise = _rescaled_reason(network, operator) or _of_lstm(network, operator) if of_npus else ""
-    return otherwise or _beyond(network, operator)
+    return otherwise or _undefined_reason(network, operator)
 
 
 _MOVING = HOST_MOVES | {"FILL", "RANGE", "TILE"}  # what becomes of stored values in them is the same for all
@@ -400,22 +401,59 @@ def _images_of(part: tuple[int, ...], whole: tuple[int, ...]) -> int:
     return part[0] if len(part) == 4 and part[1:] != whole[1:] else 0
 
 
-def _beyond(network: Network, operator: CpuOperator) -> str:
+def _undefined_reason(network: Network, operator: CpuOperator) -> str:
     """Why the reference's own arithmetic is undefined; "" where it is not."""
     if operator.name == "DIV":
         return _shifts_too_far(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
-    if operator.name in _OUTPUT_AXES:
-        return _overflow_of_sums(network, operator)
+    if operator.name == "RSQRT":
+        return _shifted_root(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
     if operator.name in ("LOGISTIC", "TANH"):
         return _overflow_of_inputs(network.tensors[operator.inputs[0]])
-    if operator.name != "MUL":
+    if operator.name in _OUTPUT_AXES:
+        return _overflow_of_sums(network, operator)
+    if operator.name not in _LARGEST_RESULTS:
         return ""
-    a, b, made = (network.tensors[i] for i in (*operator.inputs, *operator.outputs))
-    if not made.scales or a.scale * b.scale < 2.0**31 * made.scale:
+    made = network.tensors[operator.outputs[0]]
+    read = [_largest_value(network.tensors[i]) for i in operator.inputs if i >= 0]
+    count = max((math.prod(network.tensors[i].shape) for i in operator.inputs[:1]), default=1)
+    if not made.scale or 0.0 in read[:1]:
+        return ""
+    return _overflow_of_results(_LARGEST_RESULTS[operator.name](read, count) / made.scale)
+
+
+_MOST_STEPS = 2.0**30  # of the output: what the reference shifts to the left may have a bit more
+
+_RELUS = ("RELU", "RELU6", "RELU_0_TO_1", "RELU_N1_TO_1")
+_LARGEST_RESULTS: Mapping[str, Callable[[Sequence[float], int], float]] = {
+    **dict.fromkeys(
+        ("ABS", "CONCATENATION", "ELU", "GELU", "HARD_SWISH", "LEAKY_RELU", "MEAN", "QUANTIZE", *_RELUS),
+        lambda read, _: max(read),
+    ),
+    **dict.fromkeys(("ADD", "ADD_N", "SUB"), lambda read, _: sum(read)),
+    **dict.fromkeys(("CUMSUM", "SUM"), lambda read, count: read[0] * count),
+    "BATCH_MATMUL": lambda read, count: read[0] * read[1] * count,
+    "MUL": lambda read, _: read[0] * read[1],
+    "PRELU": lambda read, _: read[0] * max(1.0, read[1]),
+    "SQUARE": lambda read, _: read[0] ** 2,
+    "SQUARED_DIFFERENCE": lambda read, _: (read[0] + read[1]) ** 2,
+}
+"""At most the magnitude of an operator's results, by those of its inputs and the first one's elements."""
+
+
+def _largest_value(tensor: Tensor) -> float:
+    """The largest magnitude that a quantised tensor can hold; 0 where it is none."""
+    if tensor.dtype not in LIMITS:
+        return 0.0
+    return tensor.scale * max(abs(limit - tensor.zero_point) for limit in LIMITS[tensor.dtype])
+
+
+def _overflow_of_results(steps: float) -> str:
+    """Why results are undefined that reach so many steps of the output; "" where they are not."""
+    if steps < _MOST_STEPS:
         return ""
     return (
-        f"the scale of its products, {a.scale * b.scale / made.scale:.3g}, is above 2**31: the reference shifts 32 "
-        "bits by more than that, and C does not say what comes of it"
+        f"its results can reach {steps:.3g} steps of its output's scale: the reference rescales them in 32 bits, and C "
+        "does not say what comes of more"
     )
 
 
@@ -423,10 +461,11 @@ _OUTPUT_AXES = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0, "TRA
 
 
 def _overflow_of_sums(network: Network, operator: CpuOperator) -> str:
-    """Why sums of products are undefined: they can exceed the 32 bits that the reference adds 8-bit products in."""
+    """Why sums of products are undefined: the reference adds those of 8 bits in 32 bits, and rescales all into 32."""
     transposed = operator.name == "TRANSPOSE_CONV"
     data, weights = (network.tensors[i] for i in (operator.inputs[2 if transposed else 0], operator.inputs[1]))
-    if data.dtype not in ("int8", "uint8") or weights.dtype not in ("int8", "uint8") or weights.data is None:
+    made = network.tensors[operator.outputs[0]]
+    if not {weights.dtype, data.dtype} <= {"int8", "uint8", "int16"} or not made.scale:
         return ""
     added = [network.tensors[i] for i in operator.inputs[3 if transposed else 2 :][:1] if i >= 0]
     bias = (
@@ -435,14 +474,34 @@ def _overflow_of_sums(network: Network, operator: CpuOperator) -> str:
     largest = max(abs(limit - data.zero_point) for limit in LIMITS[data.dtype])
     axis = _OUTPUT_AXES[operator.name]
     products = math.prod(weights.shape) // max(weights.shape[axis], 1)
-    if int(np.abs(bias).max(initial=0)) + products * 255 * largest < 2**31:
+    most = int(np.abs(bias).max(initial=0)) + products * 255 * largest
+    steps = np.array(weights.scales or (0.0,)) * data.scale / made.scale  # of the output, in a unit of each sum
+    held = 2**31 if data.dtype != "int16" else math.inf
+    if most < held and most * steps.max() < _MOST_STEPS:
         return ""  # whatever the weights are
+    if weights.data is None:
+        return _overflow_of_results(most * float(steps.max()))
     centred = weights.array().astype(np.int32) - weights.zero_point
-    reached = largest_sum(np.moveaxis(centred, axis, 0), bias, largest)
-    if reached < 2**31:
+    sums = largest_sums(np.moveaxis(centred, axis, 0), bias, largest)
+    reached = int(sums.max(initial=0))
+    if reached >= held:
+        return (
+            f"its sums can reach {reached:,}, which 32 bits do not hold: the reference adds in 32 bits, and C does not "
+            "say what comes of it"
+        )
+    return _overflow_of_results(float((sums * steps).max(initial=0)))
+
+
+def _shifted_root(data: Tensor, made: Tensor) -> str:
+    """Why the roots of a RSQRT are undefined: the reference shifts them by more than 31; "" where they are not."""
+    if made.dtype not in LIMITS or not data.scale or not made.scale:
+        return ""
+    ratio = 1 / (math.sqrt(data.scale) * made.scale)
+    shift = ROOT_BITS - quantise_multiplier(min(ratio, 1.0))[1]
+    if shift <= 31:
         return ""
     return (
-        f"its sums can reach {reached:,}, which 32 bits do not hold: the reference adds in 32 bits, and C does not say "
+        f"its output scale, {made.scale:.3g}, is large: the reference shifts 32 bits by {shift}, and C does not say "
         "what comes of it"
     )
 
