@@ -66,7 +66,12 @@ def ask(model: Path) -> tuple[list[Answer], list[str]]:
     """The ten answers, and what contradicts."""
     usual, least = compile_answer(model, ""), compile_answer(model, "--objective bytes")
     sizes = (least.size_bytes, (least.size_bytes + usual.size_bytes) // 2, usual.size_bytes)
-    pools = [compile_answer(model, f"--pool sram={size}") for size in sizes]
+    pools, wrong = list[Answer](), list[str]()
+    for size in sizes:
+        try:
+            pools.append(compile_answer(model, f"--pool sram={size}"))
+        except PlanningError as error:
+            wrong.append(f"{size:,} bytes are taken without a size, and {error.required_bytes:,} required with one")
     clock_hz = 500e6  # of the usual memory system
     answers = [
         usual,
@@ -79,7 +84,7 @@ def ask(model: Path) -> tuple[list[Answer], list[str]]:
     ]
     front = explore(model, parse_options([]), model_loader(model), sizes[1:2])
     answers += [Answer(f"explore {p.limit_bytes}", p.bytes, p.cycles, None) for p in front.points]
-    wrong = [f"{a.way!r} is beaten by {b.way!r}" for a in answers if a.compares for b in answers if b.beats(a)]
+    wrong += [f"{a.way!r} is beaten by {b.way!r}" for a in answers if a.compares for b in answers if b.beats(a)]
     wrong += [f"{a.way!r} has fewer bytes than the fewest" for a in answers if a.size_bytes < least.size_bytes]
     slower = [(a, b) for a, b in pairwise(pools) if b.cycles > a.cycles]
     wrong += [f"{b.way!r} is slower than {a.way!r}" for a, b in slower]

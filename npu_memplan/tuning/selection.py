@@ -278,7 +278,12 @@ def _lower_native(
     if always_stripes and not budget.shares and all_spill():
         budget = replace(budget, in_place_shares=_AT_ONCE)
     if budget.stripes or always_stripes:
-        yield from models.keep(CascadeCache, lambda: CascadeCache(memory_map, models.decoded)).cut_forms(forms, budget)
+        yield from cascade_cache(models, memory_map).cut_forms(forms, budget)
+
+
+def cascade_cache(models: ModelCache, memory_map: MemoryMap) -> CascadeCache:
+    """What is known of a model's stripes in some memories, under the model of time that these have."""
+    return models.keep((CascadeCache, repr(memory_map)), lambda: CascadeCache(memory_map, models.decoded))
 
 
 def _may_gain(planned: Planned, rank: Ranking, budget: SearchBudget) -> bool:

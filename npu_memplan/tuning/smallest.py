@@ -20,9 +20,9 @@ from ..planners import PlanningError, prefetch
 from ..problem import Plan, PlanStatus
 from ..process.incidents import Attempts, report_phase
 from ..stages import Extracted, Planned
-from .cascades import STRIPES, CascadeCache
+from .cascades import STRIPES
 from .ranking import ModelCache, Ranking, beside_vela, planned_sizes, without_limits
-from .selection import OURS, SMALL, VELA, reorder_programs, select_fastest
+from .selection import OURS, SMALL, VELA, cascade_cache, reorder_programs, select_fastest
 from .weight_prefetch import is_ended, read_in_place, search_prefetching
 
 HOST = "the host alone"  # the backend
@@ -43,27 +43,18 @@ def smallest(options: CompileOptions, models: ModelCache) -> Planned:
     Raises `PlanningError` where that does not fit, and what the first backend raises where none makes a program.
     """
     report_phase("searching the fewest bytes")
-    attempts, found, missed = Attempts(), list[Planned](), list[tuple[PlanningError, Planned | None]]()
+    attempts, found, missed = Attempts(), list[Planned](), list[tuple[PlanningError, Extracted]]()
     for backend, extracted in _programs(options, models, attempts):
         with attempts.attempt_by(backend):
             try:
                 found.append(Planned(extracted, _plan(extracted)))
             except PlanningError as error:
-                missed.append(_measure_excess(error, extracted))
+                missed.append((error, extracted))
     memory_map = options.memory_map()
     assert memory_map is not None
     rank = models.ranking(memory_map)
     if missed and not found:
-        least, planned = min(missed, key=lambda one: one[0].required_bytes)
-        best = None if planned is None else _shrink_program(planned, options, models, rank)
-        if best is None or not _fits(best, options):
-            made = [one for one in (*(one for _, one in missed), best) if one is not None]
-            least = replace(least, by_backend=_backend_bytes(made, least.pool))
-            if best is None or best is planned:
-                raise least
-            raise replace(
-                least, required_bytes=_height(best.plan, least.pool), proven=False, source="the smallest plan"
-            )
+        best = _find_beyond_size(missed, options, models, rank)
         best = _note_backends(without_limits(best, options, planned_sizes(options)), [best], rank)
         return beside_vela(best, models)
     attempts.settle_errors(bool(found), (FormatError,), least=(FormatError,))
@@ -107,6 +98,32 @@ def _shrink_program(planned: Planned, options: CompileOptions, models: ModelCach
     return best if made is None else min(made, best, key=lambda one: rank(one)[::-1])
 
 
+def _find_beyond_size(
+    missed: Sequence[tuple[PlanningError, Extracted]], options: CompileOptions, models: ModelCache, rank: Ranking
+) -> Planned:
+    """The program with the fewest bytes where nothing fits at first: that of the same options without a size, so that
+    both are one answer; with two pools, of which one may be too small alone, what the smallest shrinks to. Raises
+    `PlanningError` where that does not fit either.
+    """
+    best = None
+    if options.pools and len(planned_sizes(options)) == 1:
+        free = replace(options, objective="bytes", max_ms=None, pools={})
+        best = models.keep("the fewest bytes", lambda: smallest(free, models))
+        if _fits(best, options):
+            return best
+    measured = [_measure_excess(*one) for one in missed]
+    least, planned = min(measured, key=lambda one: one[0].required_bytes)
+    if best is None and planned is not None:
+        best = _shrink_program(planned, options, models, rank)
+    if best is not None and _fits(best, options):
+        return best
+    made = [one for one in (*(one for _, one in measured), best) if one is not None]
+    least = replace(least, by_backend=_backend_bytes(made, least.pool))
+    if best is None or best is planned:
+        raise least
+    raise replace(least, required_bytes=_height(best.plan, least.pool), proven=False, source="the smallest plan")
+
+
 def _programs(options: CompileOptions, models: ModelCache, attempts: Attempts) -> Iterator[tuple[str, Extracted]]:
     """The program of each backend; of a stream that copies constants also without its copies, and of native lowering,
     for few bytes and for few cycles, in another order, and so in stripes.
@@ -130,7 +147,7 @@ def _reordered_programs(
     """The programs of native lowering whose operations have the order that the search for the fewest cycles takes."""
     if (memory_map := options.memory_map()) is None:
         return
-    stripes = models.keep(CascadeCache, lambda: CascadeCache(memory_map, models.decoded))
+    stripes = cascade_cache(models, memory_map)
     for objective in ("bytes", "cycles"):
         wanted = replace(options, objective=objective, max_ms=None, npu_compiler="tvm").resolve_defaults()
         with attempts.attempt_by(OURS):
@@ -195,9 +212,10 @@ def _note_backends(best: Planned, found: Sequence[Planned], rank: Ranking) -> Pl
 
 
 def _may_win(planned: Planned, other: Planned) -> bool:
-    """Whether it is not the host alone, or needs no more of any pool than the `other`: of two pools, the host has all
-    maps in the slower one.
+    """Whether it is not the host alone, or needs fewer bytes than the `other`, and no more of any pool: of two pools,
+    the host has all maps in the slower one. For as many it is not taken: its estimate has no wait states of memories.
     """
     if planned.extracted.loaded.backend != HOST or other is planned:
         return True
-    return all(own.used_bytes <= its.used_bytes for own, its in zip(planned.plan.usage, other.plan.usage, strict=True))
+    uses = [(own.used_bytes, its.used_bytes) for own, its in zip(planned.plan.usage, other.plan.usage, strict=True)]
+    return all(own <= its for own, its in uses) and any(own < its for own, its in uses)

@@ -91,6 +91,26 @@ def test_what_is_required_is_what_the_smallest_program_needs(name: str, model: C
     assert required_bytes(path, f"--pool sram={least // 2} --objective bytes") == least
 
 
+def test_a_pool_of_the_fewest_bytes_takes_the_same_program() -> None:
+    """Where nothing fits at first, too: stripes that were chosen under another model of time are not taken over."""
+    path = real_model("pretrainedResnet_quant")
+    fewest = cost(path, "--objective bytes")
+    assert cost(path, f"--pool sram={fewest[1]}") == fewest
+    assert required_bytes(path, f"--pool sram={fewest[1] - 1}") == fewest[1]
+
+
+def test_the_host_alone_is_not_taken_for_as_many_bytes() -> None:
+    """Its estimate has no wait states, by which it would be ahead."""
+    path = real_model("ad01_int8")
+    planned = plan_network(path, parse_options(["--objective", "bytes"]))
+    assert planned.extracted.loaded.backend != HOST
+    least = cost(path, "--objective bytes")
+    alone = plan_network(path, parse_options(["--accelerator", "none"]))
+    assert alone.plan.usage[0].used_bytes == least[1]
+    front = explore(path, parse_options([]), model_loader(path), (least[1],))
+    assert [(point.cycles, point.bytes) for point in front.points] == [least]
+
+
 def test_a_board_takes_the_fewest_bytes_within_a_hundredth_of_the_cycles() -> None:
     path, on_board = real_model("kws_ref_model"), "--board alif-e7-hp"
     fast, fast_bytes = cost(path, f"{on_board} --objective cycles")
