@@ -290,7 +290,22 @@ def test_products_whose_reference_is_undefined_are_called_unproven(options: Comp
     path.write_bytes(b.made([x, y], [z]).finish())
     (operator,) = compile_model(path, options, tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
-    assert operator.claim.reason.startswith("its results can reach 1.99e+35 steps of its output's scale")
+    assert operator.claim.reason.startswith("its results can reach 1.99e+35 steps of their scale")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("options", [CompileOptions("none"), CompileOptions("ethos-u85-256", npu_compiler="tvm")])
+def test_gates_that_32_bits_do_not_hold_are_called_unproven(
+    dtype: str, options: CompileOptions, tmp_path: Path
+) -> None:
+    b = row("UNIDIRECTIONAL_SEQUENCE_LSTM", dtype).make(np.random.default_rng(5))
+    given = b.tensors[b.inputs[0]]
+    b.tensors[b.inputs[0]] = replace(given, scale=given.scale * 2.0**24)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.finish())
+    (operator,) = compile_checked(path, replace(options, effort="quick"), tmp_path / "out").operators
+    assert operator.claim.exactness is Exactness.UNPROVEN
+    assert operator.claim.reason.startswith("its gates can reach ")
 
 
 def test_roots_whose_reference_is_undefined_are_called_unproven(tmp_path: Path) -> None:

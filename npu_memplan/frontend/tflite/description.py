@@ -405,6 +405,8 @@ def _undefined_reason(network: Network, operator: CpuOperator) -> str:
     """Why the reference's own arithmetic is undefined; "" where it is not."""
     if operator.name == "DIV":
         return _shifts_too_far(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
+    if operator.name == HYBRID_LSTM:
+        return _overflow_of_gates(network, operator)
     if operator.name == "RSQRT":
         return _shifted_root(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
     if operator.name in ("LOGISTIC", "TANH"):
@@ -447,14 +449,26 @@ def _largest_value(tensor: Tensor) -> float:
     return tensor.scale * max(abs(limit - tensor.zero_point) for limit in LIMITS[tensor.dtype])
 
 
-def _overflow_of_results(steps: float) -> str:
-    """Why results are undefined that reach so many steps of the output; "" where they are not."""
+def _overflow_of_results(steps: float, what: str = "results") -> str:
+    """Why results are undefined that reach so many steps of their scale; "" where they are not."""
     if steps < _MOST_STEPS:
         return ""
     return (
-        f"its results can reach {steps:.3g} steps of its output's scale: the reference rescales them in 32 bits, and C "
-        "does not say what comes of more"
+        f"its {what} can reach {steps:.3g} steps of their scale: the reference rescales them in 32 bits, and C does "
+        "not say what comes of more"
     )
+
+
+def _overflow_of_gates(network: Network, operator: CpuOperator) -> str:
+    """Why the sums of an integer LSTM's gates are undefined, which the reference rescales to 2**-12."""
+    steps = [0.0]
+    for first, source in ((1, 0), (5, 18)):  # weights of four gates, and what they are multiplied by
+        data = network.tensors[operator.inputs[source]]
+        for weights in (network.tensors[i] for i in operator.inputs[first : first + 4] if i >= 0):
+            if weights.dtype == "int8" and weights.data is not None:
+                sums = np.abs(weights.array().astype(np.int64)).reshape(weights.shape[0], -1).sum(axis=1)
+                steps.append(float(sums.max(initial=0)) * weights.scale * _largest_value(data) * 2**12)
+    return _overflow_of_results(max(steps), "gates")
 
 
 _OUTPUT_AXES = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0, "TRANSPOSE_CONV": 0}  # of their weights
