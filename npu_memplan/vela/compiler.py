@@ -13,6 +13,7 @@ from typing import Any
 
 from ..ethosu.arch import Architecture, Language, accelerator
 from ..files.folders import scratch_folder
+from ..models.flatbuffer import NetworkError
 from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
@@ -66,7 +67,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
         network, messages = _run_legacy(model, options)
     if refused:
         fall_back(Fallback.CORE, f"Vela's legacy core compiled {name}, its compiled core refused it: {refused}")
-    compiled = replace(read_network(network, f"{name} compiled by Vela"), name=name)
+    compiled = replace(_read_compiled(network, name), name=name)
     return _result(network, compiled, replace(options, core=core), summary, messages)
 
 
@@ -82,8 +83,16 @@ def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "
         raise VelaError("TOSA is read by Vela's compiled core (regor) alone, and as a whole: no operator stays behind")
     source = read_tosa(model, name)
     network, summary, messages = run_regor(model, options)
-    compiled = named_as(read_network(network, f"{name} compiled by Vela"), source)
+    compiled = named_as(_read_compiled(network, name), source)
     return _result(network, compiled, options, summary, messages)
+
+
+def _read_compiled(network: bytes, name: str) -> Network:
+    """What Vela made of `name`; `VelaError` where that is no valid network, which its passes over tensors can make."""
+    try:
+        return read_network(network, f"{name} compiled by Vela")
+    except NetworkError as error:
+        raise VelaError(f"Vela's result is left out: {error}") from error
 
 
 def _requested_target(options: VelaOptions) -> tuple[Architecture, str, str, int]:
