@@ -7,6 +7,7 @@ that they were lowered with: whatever else they take is in a pool, even where al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import describe_error
@@ -108,16 +109,16 @@ def _with_copies(before: Any, folded: Any) -> Any:
     body = folded["main"].body
     values = {binding.var: binding.value for binding in bindings_of(folded["main"])}
     results = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
-    results = [_constant_of(result, values) or result for result in results]
-    computed = not any(isinstance(result, ir.GenericConst) for result in results)
-    if computed and [_constant_arguments(call) for call in calls] == known:
+    computed = all(_constant_of(result, values) is None for result in results)
+    if computed and [_constant_arguments(call, values) for call in calls] == known:
         return folded
 
     @relax.expr_functor.mutator
     class Copies(relax.PyExprMutator):  # type: ignore[misc]
         def copy_value(self, value: Any) -> Any:
-            if isinstance(value, ir.GenericConst):
-                return self.builder_.emit_te(topi.identity, value, primfunc_name_hint="constant")
+            constant = _constant_of(value, values)
+            if constant is not None:
+                return self.builder_.emit_te(topi.identity, constant, primfunc_name_hint="constant")
             return self.visit_expr(value)
 
         def visit_call_(self, call: Any) -> Any:
@@ -162,10 +163,9 @@ def _is_npu_call(module: Any, value: Any) -> bool:
     return name_of(value) == "call_tir" and is_npu(module[value.args[0]])
 
 
-def _constant_arguments(call: Any) -> frozenset[int]:
-    from tvm import ir
-
-    return frozenset(i for i, field in enumerate(call.args[1].fields) if isinstance(field, ir.GenericConst))
+def _constant_arguments(call: Any, values: Mapping[Any, Any] = MappingProxyType({})) -> frozenset[int]:
+    """The places of a call's arguments that are constants, by the `values` of variables as well."""
+    return frozenset(i for i, field in enumerate(call.args[1].fields) if _constant_of(field, values) is not None)
 
 
 def _shape(variable: Any) -> str:

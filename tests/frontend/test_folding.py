@@ -211,3 +211,48 @@ def test_constants_that_vela_would_fold_equal_the_reference(kind: str, returned:
     options = CompileOptions(accelerator="ethos-u55-128", npu_compiler="vela", objective="bytes")
     artifact = equals_reference(constants_into_sum(kind, returned).finish(), tmp_path, 2, options)
     assert [o.kind for o in artifact.operators] == ["ADD"]
+
+
+def constants_in_parts() -> ModelBuilder:
+    """A concatenation of a part of a constant, and of what the NPU makes."""
+    b, rng = ModelBuilder(), np.random.default_rng(7)
+    x, y = b.tensor((1, 1, 1, 4), "int16", 0.0003), b.tensor((1, 1, 1, 4), "int16", 0.00007)
+    weights = b.constant(rng.integers(-127, 128, (4, 1, 1, 4)).astype(np.int8), 0.001, 0)
+    bias = b.constant(np.zeros(4, np.int64), 3e-7, 0)
+    steps = {"StrideW": 1, "StrideH": 1, "DilationWFactor": 1, "DilationHFactor": 1}
+    b.operator("CONV_2D", [x, weights, bias], [y], "Conv2DOptions", 3, **steps)
+    whole, axis = b.constant(rng.integers(-999, 999, (1, 1, 1, 8)).astype(np.int16), 0.00007, 0), np.array(3, np.int32)
+    first, second = (b.tensor((1, 1, 1, 4), "int16", 0.00007) for _ in range(2))
+    z = b.tensor((1, 1, 1, 8), "int16", 0.00007)
+    b.operator("SPLIT", [b.constant(axis), whole], [first, second], "SplitOptions", 2, NumSplits=2)
+    b.operator("CONCATENATION", [second, y], [z], "ConcatenationOptions", 2, Axis=3)
+    return b.made([x], [z, first])
+
+
+@pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u85-256"])
+def test_parts_of_a_constant_are_copied_for_the_npu(accelerator: str, tmp_path: Path) -> None:
+    """TVM folds a SPLIT into a tuple of constants; an NPU function has no constants but its own."""
+    options = CompileOptions(accelerator, npu_compiler="tvm", effort="quick")
+    equals_reference(constants_in_parts().finish(), tmp_path, 2, options)
+
+
+def dense_of_constants() -> ModelBuilder:
+    """FULLY_CONNECTED of a constant alone, whose result is multiplied by the input."""
+    b, rng = ModelBuilder(), np.random.default_rng(9)
+    x = b.tensor((1, 25, 7), "int8", 0.006, 120)
+    first = b.constant(rng.integers(-128, 128, (1, 5, 5, 7)).astype(np.int8), 0.0156, 127)
+    second, flat = b.tensor((1, 5, 5, 7), "int8", 0.012, 0), b.tensor((1, 25, 7), "int8", 0.012, 0)
+    b.operator("QUANTIZE", [first], [second], "QuantizeOptions", 2)
+    b.operator("RESHAPE", [second, b.constant(np.array([1, 25, 7], np.int32))], [flat], "ReshapeOptions")
+    weights = b.constant(rng.integers(-127, 128, (7, 7)).astype(np.int8), 0.023, 0)
+    bias, dense = b.constant(np.zeros(7, np.int32), 0.012 * 0.023, 0), b.tensor((1, 25, 7), "int8", 0.39, 0)
+    b.operator("FULLY_CONNECTED", [flat, weights, bias], [dense], "FullyConnectedOptions", 4, KeepNumDims=True)
+    z = b.tensor((1, 25, 25), "int8", 0.67, -128)
+    b.operator("BATCH_MATMUL", [x, dense], [z], "BatchMatMulOptions", 4, AdjY=True)
+    return b.made([x], [z])
+
+
+def test_a_file_of_velas_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    """Vela transposes the result of an operator that it leaves to the CPU into a tensor without a scale."""
+    options = CompileOptions("ethos-u65-256", effort="quick")
+    equals_reference(dense_of_constants().finish(), tmp_path, 2, options)
