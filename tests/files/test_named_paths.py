@@ -76,6 +76,7 @@ READ = {
     "report --against": "report {art} -o out --against {}",
     "report --model": "report {art} --tflm out.tflite --model {}",
     "explain directory": "explain {}",
+    "explain --model": "explain {art} --advise --model {}",
     "diff before": "diff {} {art}",
     "diff after": "diff {art} {}",
     "operators model": "operators {}",

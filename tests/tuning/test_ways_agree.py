@@ -17,7 +17,7 @@ from npu_memplan.tuning.pareto import explore
 from npu_memplan.tuning.ranking import Rank, Ranking
 from npu_memplan.tuning.smallest import HOST
 from tests.support.random_networks.branching import branching
-from tests.support.real_data import real_model
+from tests.support.real_data import network, real_model
 
 ONE_BACKEND = (
     "--objective bytes --effort quick", "--objective bytes --npu-compiler vela,Size", "--stripes",
@@ -101,7 +101,7 @@ def test_a_pool_of_the_fewest_bytes_takes_the_same_program() -> None:
 
 def test_the_host_alone_is_not_taken_for_as_many_bytes() -> None:
     """Its estimate has no wait states, by which it would be ahead."""
-    path = real_model("ad01_int8")
+    path = network("ad01_int8")
     planned = plan_network(path, parse_options(["--objective", "bytes"]))
     assert planned.extracted.loaded.backend != HOST
     least = cost(path, "--objective bytes")
