@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,7 @@ def _run_program(
     from npu_memplan.executorch.board import memories_for
     from npu_memplan.models.executorch.delegates import npu_calls, open_program, require_npu_calls
 
-    from ..executorch.model import simulate_method
+    from ..executorch.model import shape_bytes, simulate_method
 
     if given["reference"] is not None:
         raise InputError("--reference is for .tflite; a .pte is compared with its own operators run by NumPy")
@@ -237,7 +237,16 @@ def _run_program(
     check_outputs(name, names, given["outputs"])
     npu: Architecture = first.call.accelerator
     wanted = [(str(output.dtype), output.shape) for output in simulated.outputs]
-    ran = run_network(data, drawn, wanted, npu, "executorch", options)
+    stored = [np.empty(array.nbytes, np.uint8) for array in drawn]  # in the order that memory has
+    for array, memory, tensor in zip(drawn, stored, map(first.method.tensor, first.method.inputs), strict=True):
+        assert tensor is not None  # or it could not be simulated
+        shape_bytes(memory, tensor)[...] = array
+    ran = run_network(data, stored, wanted, npu, "executorch", options)
+    shaped = [
+        shape_bytes(output.reshape(-1).view(np.uint8), tensor) if tensor else output
+        for output, tensor in zip(ran.outputs, map(first.method.tensor, first.method.outputs), strict=True)
+    ]
+    ran = replace(ran, outputs=tuple(shaped))
     return ran, _compare_outputs(names, ran, simulated.outputs)
 
 

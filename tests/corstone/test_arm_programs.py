@@ -161,9 +161,16 @@ def test_arms_tflite_micro_of_ethos_u85_computes_what_the_reference_does(arm_app
     assert "our model of the NPU: bit-exact" in done.output
 
 
-@pytest.mark.parametrize(("name", "peak"), [("u55", "39,808"), ("u85", "81,920")])
+PROGRAMS = [
+    ("three_convolutions_u55", "39,808"),
+    ("three_convolutions_u85", "81,920"),
+    ("channels_last_u55", "37,008"),  # its input is given as it lies in memory
+]
+
+
+@pytest.mark.parametrize(("name", "peak"), PROGRAMS)
 def test_arms_executorch_computes_what_our_model_does(name: str, peak: str, arm_application: Path) -> None:
-    done = CliRunner().invoke(cli, ["run", str(MODELS / f"three_convolutions_{name}.pte"), "--on", "arm-runner"])
+    done = CliRunner().invoke(cli, ["run", str(MODELS / f"{name}.pte"), "--on", "arm-runner"])
     assert done.exit_code == 0, (done.output, done.exception)
     assert "our model of the NPU: bit-exact" in done.output
     assert f"peak of temporary memory {peak} bytes" in done.output
