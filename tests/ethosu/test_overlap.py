@@ -84,3 +84,8 @@ def test_in_place_is_one_distance_and_only_where_all_agree() -> None:
     assert distances(halves, NEW, NEW) == (0, 0)
     assert distances([halves[0], Use((16, 32), (16, 32), None)], NEW, NEW) == (None, -16)
     assert distances([*halves, Use((0, 4), None)], NEW, NEW) is None  # the first bytes are read once more
+
+
+def test_every_distance_is_allowed_once_all_is_read() -> None:
+    """An operation of a group may be the first that writes, and none behind it read."""
+    assert distances([Use((0, OLD), None), Use(None, (0, NEW))], OLD, NEW) == (None, OLD)

@@ -242,8 +242,9 @@ def allowed_distances(
         apart = (high + in_place <= remaining_after[:, 0]) | (low + in_place >= remaining_after[:, 1])
         if np.all(apart):
             return in_place, in_place
-    highest = int((remaining[:, 0] - high).min())
-    lowest = int((remaining[:, 1] - low).max())
+    # further apart they share no byte; where nothing is read any more, every distance is allowed
+    highest = min(int((remaining[:, 0] - high).min()), old_bytes)
+    lowest = max(int((remaining[:, 1] - low).max()), -new_bytes)
     below, above = highest + new_bytes, old_bytes - lowest  # bytes of the new buffer that may lie over the old one
     if max(below, above) <= 0:
         return None
