@@ -235,9 +235,7 @@ def _run_program_on(name: str, board: Board, accelerator: str, options: FvpOptio
                 memory, _end_marks(options),
             )  # fmt: skip
         except RunTimeoutError:
-            sys.stderr.write(
-                "Info: Simulation is stopping. Reason: CPU time has been exceeded.\n"
-            )  # scripts look for it
+            sys.stderr.write(f"{_TIME_IS_OVER}\n")
             _print_note(f"stopped by --timelimit after {options.timelimit_s:g} s")
             return 1
     for (path, _, _), content in zip(options.dumps, ran.contents, strict=True):
