@@ -38,7 +38,7 @@ from ...exactness import (
     hybrid_claim,
     operator_claim,
 )
-from ...fixed_point import LIMITS, divide_scales, largest_sums, multiply_by_quantised, quantise_multiplier
+from ...fixed_point import LIMITS, divide_scales, largest_sum, largest_sums, multiply_by_quantised, quantise_multiplier
 from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network, holds_intermediates, is_hybrid, without_reference
 from ...models.subgraphs import DONE_BEFORE, OF_VARIABLES, subgraphs_of
@@ -466,8 +466,8 @@ def _overflow_of_gates(network: Network, operator: CpuOperator) -> str:
         data = network.tensors[operator.inputs[source]]
         for weights in (network.tensors[i] for i in operator.inputs[first : first + 4] if i >= 0):
             if weights.dtype == "int8" and weights.data is not None:
-                sums = np.abs(weights.array().astype(np.int64)).reshape(weights.shape[0], -1).sum(axis=1)
-                steps.append(float(sums.max(initial=0)) * weights.scale * _largest_value(data) * 2**12)
+                summed = largest_sum(weights.array(), np.zeros(1, np.int64), 1)
+                steps.append(summed * weights.scale * _largest_value(data) * 2**12)
     return _overflow_of_results(max(steps), "gates")
 
 
