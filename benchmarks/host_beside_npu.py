@@ -3,7 +3,8 @@
     python -m benchmarks.host_beside_npu MODEL.tflite|ARTIFACT... [--effort quick] [--before FOLDER]
 
 With `--before`, a folder with another commit's artifacts, each named like its network: a row a network with calls of
-the CPU, both as that commit and as this one estimates them, and the geometric mean of the totals' ratios. Without,
+the CPU, and the geometric mean of the totals' ratios. The NPU's time is each commit's estimate, the CPU's what QEMU's
+Cortex-M55 counts of both commits' C (`host_instructions`), one cycle an instruction. Without,
 a row a network that has calls of both: milliseconds of the NPU, of the CPU, in all, and side by side: each agent takes
 its calls in the program's order, as soon as those they depend on have ended. Memory is not looked at: buffers of calls
 that run at the same time could not share bytes, so this is the most there is to gain.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
+from benchmarks.host_instructions import counted
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
@@ -70,34 +72,28 @@ def artifact_of(model: Path, effort: str) -> Artifact:
     return Artifact.load(model) if model.is_dir() else plan_model(model, CompileOptions(effort=effort)).artifact
 
 
-def agent_milliseconds(plan: Path) -> tuple[float, float]:
-    """Milliseconds of NPU and CPU that a plan.json states, of any commit that has both."""
-    said = json.loads(plan.read_text())
-    timing = said["timing"]
-    if timing is None:
-        return 0.0, 0.0
+def agent_milliseconds(folder: Path) -> tuple[float, float]:
+    """Milliseconds of NPU and CPU of an artifact of any commit."""
+    said = json.loads((folder / "plan.json").read_text())
+    clock = said["timing"]["clock_hz"] if said["timing"] else 500e6
     npu = sum(call["estimated_cycles"] or 0 for call in said["calls"])
-    host = sum(row["cycles"] for row in said["host_layers"])
-    return 1000 * npu / timing["clock_hz"], 1000 * host / (said["target"].get("cpu_clock_hz") or timing["clock_hz"])
+    instructions, _, _ = counted(folder, "cortex-m55")
+    return 1000 * npu / clock, 1000 * instructions / (said["target"].get("cpu_clock_hz") or clock)
 
 
-def print_change(before: Path, now: Sequence[tuple[str, Artifact]]) -> None:
+def print_change(before: Path, now: Sequence[Path]) -> None:
     """A row a network with calls of the CPU, and the geometric mean of the ratios."""
     print("| network | before: NPU ms | CPU ms | total | now: NPU ms | CPU ms | total | now / before |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     ratios = []
-    for name, artifact in now:
-        place = before / name / "plan.json"
-        if not artifact.host_operations or not artifact.host_clock_hz or not place.is_file():
+    for folder in now:
+        was = before / folder.name
+        if not was.is_dir() or not any(json.loads((f / "plan.json").read_text())["host_layers"] for f in (was, folder)):
             continue
-        tasks = tasks_of(artifact)
-        made = [sum(task.milliseconds for task in tasks if task.agent is agent) for agent in (Agent.NPU, Agent.HOST)]
-        was = agent_milliseconds(place)
-        if not sum(was) or not sum(made):
-            continue
-        ratios.append(sum(made) / sum(was))
-        cells = " | ".join(f"{value:.3f}" for value in (*was, sum(was), *made, sum(made), ratios[-1]))
-        print(f"| {name} | {cells} |", flush=True)
+        each = agent_milliseconds(was), agent_milliseconds(folder)
+        ratios.append(sum(each[1]) / sum(each[0]))
+        cells = " | ".join(f"{value:.3f}" for times in each for value in (*times, sum(times)))
+        print(f"| {folder.name} | {cells} | {ratios[-1]:.3f} |", flush=True)
     if ratios:
         print(f"| geometric mean of {len(ratios)} | | | | | | | {geometric_mean(ratios):.3f} |")
 
@@ -110,7 +106,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path)
     chosen = parser.parse_args()
     if chosen.before is not None:
-        print_change(chosen.before, [(model.stem, artifact_of(model, chosen.effort)) for model in chosen.models])
+        print_change(chosen.before, chosen.models)
         return
     print("| network | NPU ms | CPU ms | total | side by side | less |\n|---|--:|--:|--:|--:|--:|")
     for model in chosen.models:

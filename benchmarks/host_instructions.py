@@ -5,7 +5,8 @@
 Each model is compiled for the host alone and its C by GCC (`-O2`, and the flags that all builds need) for `--cpu`: with
 Helium by default, `cortex-m55+nomve` has the DSP instructions only, `cortex-m55+nomve+nodsp` none. QEMU counts
 instructions (`-icount`), of which the system timer sees one tick in 31.25. `--calls` prints each operator too, beside
-the estimate that `compile` prints.
+the estimate that `compile` prints. In place of a model stands the folder of an artifact, of any commit, too: then its
+calls of the NPU do nothing, and the CPU's find arbitrary bytes where their results would be.
 
 Invariant: instructions are counted, not cycles: most of Helium's take two cycles or more on a Cortex-M55.
 """
@@ -29,7 +30,7 @@ TICK = 31.25  # instructions of 1 ns, of a timer of 32 MHz
 _ABI = ("-mthumb", "-mfloat-abi=hard")
 LINK_SCRIPT = """
 MEMORY { code (rx) : ORIGIN = 0x0, LENGTH = 512K
-         data (rwx) : ORIGIN = 0x60000000, LENGTH = 16M }
+         data (rwx) : ORIGIN = 0x60000000, LENGTH = 64M }
 ENTRY(reset)
 SECTIONS {
   .vectors : { KEEP(*(.vectors)) } > code
@@ -40,7 +41,10 @@ STARTUP = """
 #include <stdint.h>
 extern char end[];
 void reset(void);
-__attribute__((section(".vectors"), used)) static const uint32_t vectors[2] = {0x60FFFFF0u, (uint32_t)&reset};
+volatile uint32_t laps; /* of the system timer */
+void count_lap(void) { laps++; }
+__attribute__((section(".vectors"), used)) static const uint32_t vectors[16] = {
+    0x63FFFFF0u, (uint32_t)&reset, [15] = (uint32_t)&count_lap};
 void *_sbrk(int by) { static char *at = end; char *was = at; at += by; return was; }
 __attribute__((naked)) void reset(void) { /* floating point and Helium on, then main */
   __asm__ volatile("ldr r0, =0xE000ED88\\n ldr r1, [r0]\\n orr r1, #0xF00000\\n str r1, [r0]\\n dsb\\n isb\\n bl main");
@@ -51,7 +55,10 @@ _MAIN = """
 #include <stdio.h>
 #include <string.h>
 #include "{name}.h"
-static uint32_t now(void) {{ return *(volatile uint32_t *)0xE000E018u; }}
+extern volatile uint32_t laps;
+static uint64_t now(void) {{
+  return ((uint64_t)laps << 24) + 0xFFFFFFu - *(volatile uint32_t *)0xE000E018u;
+}}
 static void stop(const char *text) {{
   register int32_t what __asm__("r0") = 0x04;
   register const char *with __asm__("r1") = text;
@@ -62,7 +69,12 @@ static void stop(const char *text) {{
   for (;;) {{ }}
 }}
 {pools}
-static uint32_t ticks[{calls} + 1];
+static uint64_t ticks[{calls} + 1];
+int32_t npu_memplan_npu_launch(const uint32_t *stream, uint32_t bytes, const void *const bases[],
+                               const uint32_t *base_bytes, uint32_t count) {{
+  (void)stream, (void)bytes, (void)bases, (void)base_bytes, (void)count;
+  return 0;
+}}
 {wraps}
 int main(void) {{
   static char text[1 << 16];
@@ -71,50 +83,52 @@ int main(void) {{
   {fill}
   *(volatile uint32_t *)0xE000E014u = 0xFFFFFFu;
   *(volatile uint32_t *)0xE000E018u = 0u;
-  *(volatile uint32_t *)0xE000E010u = 5u;
-  const uint32_t start = now();
+  *(volatile uint32_t *)0xE000E010u = 7u;
+  while (*(volatile uint32_t *)0xE000E018u == 0u) {{ }}
+  const uint64_t start = now();
   {name}_run(pools);
-  ticks[{calls}] = (start - now()) & 0xFFFFFFu;
+  ticks[{calls}] = now() - start;
   char *at = text;
-  for (int i = 0; i <= {calls}; i++) at += sprintf(at, "%lu\\n", (unsigned long)ticks[i]);
+  for (int i = 0; i <= {calls}; i++)
+    at += sprintf(at, "%lu %lu\\n", (unsigned long)(ticks[i] >> 32), (unsigned long)ticks[i]);
   uint32_t sum = 2166136261u;
   {sums}
-  sprintf(at, "%lu\\n", (unsigned long)sum);
+  sprintf(at, "0 %lu\\n", (unsigned long)sum);
   stop(text);
 }}
 """
 
 
 def counted(folder: Path, cpu: str) -> tuple[int, dict[str, int], int]:
-    """Instructions of one run of the artifact in `folder`, and of each of its calls; a hash of the outputs."""
-    artifact = Artifact.load(folder)
-    name, calls = artifact.name, list(dict.fromkeys(call.function for call in artifact.calls))
-    header = (folder / "src" / f"{name}.h").read_text()
+    """Instructions of one run of the artifact in `folder`, and of each of its host calls; a hash of the outputs."""
+    (place,) = (p for p in (folder / "src").glob("*.h") if p.name != "npu_memplan_runtime.h")
+    name, upper, header = place.stem, place.stem.upper(), place.read_text()
+    defined = (folder / "src" / f"{name}_host.c").read_text()
     declared: list[str] = re.findall(r"int32_t (\w+)\(uint8_t \*const pools\[\]\);", header)
-    symbols = [symbol for symbol in declared if symbol.removeprefix(f"{name}_") in calls]
+    symbols = [s for s in declared if re.search(rf"int32_t {s}\(uint8_t \*const pools\[\]\) {{", defined)]
     wraps = "".join(
         f"int32_t __real_{s}(uint8_t *const *);\nint32_t __wrap_{s}(uint8_t *const *pools) {{\n"
-        f"  const uint32_t start = now();\n  const int32_t result = __real_{s}(pools);\n"
-        f"  ticks[{i}] += (start - now()) & 0xFFFFFFu;\n  return result;\n}}\n"
+        f"  const uint64_t start = now();\n  const int32_t result = __real_{s}(pools);\n"
+        f"  ticks[{i}] += now() - start;\n  return result;\n}}\n"
         for i, s in enumerate(symbols)
     )
-    sizes = [artifact.pool_bytes(pool.name) for pool in artifact.run_pools]
+    sizes = [int(size) for size in re.findall(rf"#define {upper}_\w+_BYTES (\d+) /\* pools\[", header)]
     pools = "".join(
         f"static uint8_t pool_{i}[{max(s, 1)}] __attribute__((aligned(64)));\n" for i, s in enumerate(sizes)
     )
-    fill, upper = [], name.upper()
-    for i, slot in enumerate(artifact.inputs):
-        kind = f"pools[{upper}_INPUT_{i}_POOL] + {upper}_INPUT_{i}_OFFSET"
-        if slot.dtype == "float32":
-            step = f"((float *)({kind}))[i] = (float)(int32_t)state * (1.0f / 1073741824.0f)"
-            count = slot.size_bytes // 4
-        else:
-            step, count = f"({kind})[i] = (uint8_t)(state >> 24)", slot.size_bytes
-        fill.append(f"for (int32_t i = 0; i < {count}; i++) {{ state = state * 1664525u + 1013904223u; {step}; }}")
+    step = "state = state * 1664525u + 1013904223u"
+    fill = [
+        f"for (int32_t i = 0; i < {size}; i++) {{ {step}; pool_{number}[i] = (uint8_t)(state >> 24); }}"
+        for number, size in enumerate(sizes)
+    ]
+    for i in re.findall(rf"#define {upper}_INPUT_(\d+)_TYPE float", header):
+        at = f"((float *)(pools[{upper}_INPUT_{i}_POOL] + {upper}_INPUT_{i}_OFFSET))[i]"
+        made = f"{at} = (float)(int32_t)state * (1.0f / 1073741824.0f)"
+        fill.append(f"for (int32_t i = 0; i < {upper}_INPUT_{i}_ELEMENTS; i++) {{ {step}; {made}; }}")
     sums = "".join(
-        f"for (uint32_t i = 0; i < {slot.size_bytes}; i++) sum = (sum ^ "
+        f"for (uint32_t i = 0; i < {upper}_OUTPUT_{i}_BYTES; i++) sum = (sum ^ "
         f"(pools[{upper}_OUTPUT_{i}_POOL] + {upper}_OUTPUT_{i}_OFFSET)[i]) * 16777619u;\n  "
-        for i, slot in enumerate(artifact.outputs)
+        for i in re.findall(rf"#define {upper}_OUTPUT_(\d+)_POOL", header)
     )
     names = ", ".join(f"pool_{i}" for i in range(len(sizes)))
     text = _MAIN.format(
@@ -134,10 +148,10 @@ def counted(folder: Path, cpu: str) -> tuple[int, dict[str, int], int]:
             [*EMULATOR, "-icount", "shift=0", "-kernel", str(place / "all.elf")],
             check=True, capture_output=True, text=True, timeout=600,
         )  # fmt: skip
-    lines = [line for line in (ran.stderr + ran.stdout).splitlines() if line.strip().isdigit()]
-    if len(lines) < 2:
+    lines = re.findall(r"^(\d+) (\d+)$", ran.stderr + ran.stdout, re.MULTILINE)
+    if len(lines) != len(symbols) + 2:
         raise SystemExit(ran.stderr + ran.stdout)
-    *found, total, digest = map(int, lines)
+    *found, total, digest = ((int(high) << 32) + int(low) for high, low in lines)
     each = {s.removeprefix(f"{name}_"): round(t * TICK) for s, t in zip(symbols, found, strict=True)}
     return round(total * TICK), each, digest
 

@@ -50,6 +50,8 @@ CASES = {
     "regular, many": {"use_regular_nms": True, "boxes": 300, "classes": 7, "most": 20, "nms_iou_threshold": 0.3},
     "fast, uint8": {"kind": "uint8"},
     "fast, uint8, unsized": {"kind": "uint8", "shapes": False, "boxes": 200, "classes": 4, "most": 15},
+    "fast, uint8, many": {"kind": "uint8", "boxes": 300, "most": 20, "nms_iou_threshold": 0.2, "w_scale": 3.0},
+    "regular, uint8, many": {"kind": "uint8", "use_regular_nms": True, "shapes": False, "boxes": 300, "most": 30},
     "regular, uint8": {"kind": "uint8", "use_regular_nms": True, "shapes": False, "most": 30},
 }
 

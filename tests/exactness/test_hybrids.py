@@ -13,7 +13,8 @@ from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import LITERT, Exactness
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from tests.support.many_operators import run_together
+from tests.host_ops import test_kernel_forms as kernel_forms
+from tests.support.many_operators import Together, run_sanitized, run_together
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")
@@ -131,6 +132,34 @@ def test_equal(kind: str, several: bool, tmp_path: Path) -> None:
         if not np.array_equal(ours, theirs):
             wrong.append((number, int((ours != theirs).sum()), ours.size, float(abs(ours - theirs).max())))
     assert wrong == []
+
+
+def grouped(rng: np.random.Generator) -> bytes:
+    """A dilated convolution of two groups from nine channels to six."""
+    b = ModelBuilder()
+    x, y = b.tensor((2, 8, 9, 18), "float32"), b.tensor((2, 4, 5, 12), "float32")
+    w = b.constant(rng.integers(-127, 128, (12, 3, 3, 9)).astype(np.int8), rng.uniform(0.002, 0.05, 12))
+    bias = b.constant(rng.standard_normal(12).astype(np.float32))
+    b.operator("CONV_2D", [x, w, bias], [y], "Conv2DOptions", 5, Padding=1, StrideH=1, StrideW=1, DilationHFactor=2,
+               DilationWFactor=2, FusedActivationFunction=1)  # fmt: skip
+    return b.made([x], [y]).finish()
+
+
+@kernel_forms.needs_emulator
+@pytest.mark.qemu
+def test_convolutions_are_the_same_in_all_forms(tmp_path: Path) -> None:
+    """Portable, with DSP instructions and with Helium, and equal to LiteRT's."""
+    rng = np.random.default_rng(8)
+    models = [hybrid(rng, kind, several) for kind, several in FORMS[:5] for _ in range(4)] + [grouped(rng)]
+    networks = [read_network(model) for model in models]
+    inputs = [[rng.standard_normal(n.tensors[n.inputs[0]].shape).astype(np.float32)] for n in networks]
+    expected = [TFLiteReference(model).run(given)[0] for model, given in zip(models, inputs, strict=True)]
+    together = Together(networks, inputs, tmp_path)
+    found = [run_sanitized(together, tmp_path)]
+    found += [kernel_forms.run_emulated(together, tmp_path, cpu, "-O2") for cpu in kernel_forms.FORMS.values()]
+    for form in found:
+        for made, right in zip(form, expected, strict=True):
+            assert made[0].tobytes() == right.tobytes()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -86,9 +86,8 @@ def _run(
     stored = work.function.scratch("stored", (image,), "int8")
     flags = int(depthwise), int(shifted), int(several or depthwise)
     target = work.write()
-    work.run_c(
-        "hybrid_stored hybrid_convolution", source, matrix, scales, added, stored, target, *numbers, *flags, low, high
-    )
+    files = "kernel_forms kernel_window kernel_dot hybrid_stored hybrid_convolution"
+    work.run_c(files, source, matrix, scales, added, stored, target, *numbers, *flags, low, high)
 
 
 @lowering("BATCH_MATMUL", hybrid=True)

@@ -174,6 +174,7 @@ def _in_fixed_point(size: int, out_size: int, align: bool, centers: bool) -> npt
 
 
 _NAMES = ("max_detections", "max_classes_per_detection", "num_classes")
+_VALUES = 256
 _REALS = ("nms_score_threshold", "nms_iou_threshold", "y_scale", "x_scale", "h_scale", "w_scale")
 
 
@@ -206,12 +207,13 @@ def lower_detection(work: Lowering) -> None:
     macros = _c_macros(work, encoded, scores, anchors)
 
     inputs = [work.read(i, name) for i, name in enumerate(("encoded", "scores", "anchors"))]
+    few = encoded.dtype == "uint8" and count >= _VALUES  # values, for which exponentials are computed once
+    macros["BOX_VALUES"] = str(_VALUES if few else 0)
     areas: list[tuple[str, tuple[int, ...], str]] = [
+        ("halves", (2, _VALUES) if few else (1,), "float64"),
         ("boxes", (count, 4), "float32"),
         ("best", (count,), "float32"),
         ("order", (count,), "int32"),
-        ("spare", (count,), "int32"),
-        ("free", (count,), "uint8"),
         ("chosen", (min(count, of_class if regular else most),), "int32"),
     ]
     if regular:

@@ -1,7 +1,7 @@
 /* One choice for all classes, by the best score of each box; then the best classes of each chosen box. */
 static void npu_memplan_detection_fast_SUFFIX(const BOX_TYPE *encoded, const SCORE_TYPE *scores,
-                                              const ANCHOR_TYPE *anchors, float *boxes, float *best, int32_t *order,
-                                              int32_t *spare, uint8_t *free, int32_t *chosen, float *found_boxes,
+                                              const ANCHOR_TYPE *anchors, double *halves, float *boxes, float *best,
+                                              int32_t *order, int32_t *chosen, float *found_boxes,
                                               float *found_classes, float *found_scores, float *number, int32_t count,
                                               int32_t pitch, int32_t classes, int32_t columns, int32_t most,
                                               int32_t each, int32_t room) {
@@ -9,7 +9,7 @@ static void npu_memplan_detection_fast_SUFFIX(const BOX_TYPE *encoded, const SCO
   memset(found_classes, 0, (size_t)room * sizeof(float));
   memset(found_scores, 0, (size_t)room * sizeof(float));
   number[0] = 0.0f;
-  if (!npu_memplan_decode_SUFFIX(encoded, anchors, boxes, count, pitch)) return;
+  if (!npu_memplan_decode_SUFFIX(encoded, anchors, halves, boxes, count, pitch)) return;
   for (int32_t i = 0; i < count; i++) {
     const SCORE_TYPE *const row = scores + i * columns + columns - classes;
     best[i] = SCORE(row[0]);
@@ -17,7 +17,7 @@ static void npu_memplan_detection_fast_SUFFIX(const BOX_TYPE *encoded, const SCO
       if (SCORE(row[k]) > best[i]) best[i] = SCORE(row[k]);
     }
   }
-  const int32_t found = npu_memplan_choose_SUFFIX(boxes, best, count, most, order, spare, free, chosen);
+  const int32_t found = npu_memplan_choose_SUFFIX(boxes, best, count, most, order, chosen);
   int32_t written = 0;
   for (int32_t i = 0; i < found; i++) {
     const SCORE_TYPE *const row = scores + chosen[i] * columns + columns - classes;
