@@ -4,10 +4,10 @@
 
 With `--before`, a folder with another commit's artifacts, each named like its network: a row a network with calls of
 the CPU, and the geometric mean of the totals' ratios. The NPU's time is each commit's estimate, the CPU's what QEMU's
-Cortex-M55 counts of both commits' C (`host_instructions`), one cycle an instruction. Without,
-a row a network that has calls of both: milliseconds of the NPU, of the CPU, in all, and side by side: each agent takes
-its calls in the program's order, as soon as those they depend on have ended. Memory is not looked at: buffers of calls
-that run at the same time could not share bytes, so this is the most there is to gain.
+Cortex-M55 counts of both commits' C (`host_instructions`), one cycle an instruction. Without, a row a network that has
+calls of both: milliseconds of the NPU, of the CPU, in all, and side by side: each agent takes its calls in the
+program's order, as soon as those they depend on have ended. Memory is not looked at: buffers of calls that run at the
+same time could not share bytes, so this is the most there is to gain.
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ def agent_milliseconds(folder: Path) -> tuple[float, float]:
     return 1000 * npu / clock, 1000 * instructions / (said["target"].get("cpu_clock_hz") or clock)
 
 
+def has_host_calls(folder: Path) -> bool:
+    """Whether an artifact has calls of the CPU."""
+    return any(call["agent"] == "host" for call in json.loads((folder / "plan.json").read_text())["calls"])
+
+
 def print_change(before: Path, now: Sequence[Path]) -> None:
     """A row a network with calls of the CPU, and the geometric mean of the ratios."""
     print("| network | before: NPU ms | CPU ms | total | now: NPU ms | CPU ms | total | now / before |")
@@ -88,7 +93,7 @@ def print_change(before: Path, now: Sequence[Path]) -> None:
     ratios = []
     for folder in now:
         was = before / folder.name
-        if not was.is_dir() or not any(json.loads((f / "plan.json").read_text())["host_layers"] for f in (was, folder)):
+        if not was.is_dir() or not any(map(has_host_calls, (was, folder))):
             continue
         each = agent_milliseconds(was), agent_milliseconds(folder)
         ratios.append(sum(each[1]) / sum(each[0]))
