@@ -12,11 +12,11 @@ and over several pools it is never said to be optimal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from ..problem import Plan, PlanStatus, PoolUsage, Problem, used_bytes
+from ..problem import Buffer, Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from .model import CHECK_EVERY, Item, Model, OutOfTime, events
 
 
@@ -25,17 +25,41 @@ def align_up(at: int, grain: int) -> int:
     return at + -at % grain
 
 
+class _LivePartSweep:
+    """The live parts of one item at ascending points: a look costs what changed, not all parts of the item."""
+
+    def __init__(self, item: Item) -> None:
+        self._live: dict[int, tuple[Buffer, int]] = {}
+        self._parts = item.parts
+        lives = [(life.first, life.last, n) for n, (b, _) in enumerate(item.parts) for life in b.lifetimes]
+        self._begins = sorted(lives)
+        self._ends = sorted((last, n) for _, last, n in lives)
+        self._begun = self._ended = 0
+
+    def live_parts(self, point: int) -> list[tuple[Buffer, int]]:
+        """The parts that live at `point`, which is not below that of an earlier call."""
+        while self._ended < len(self._ends) and self._ends[self._ended][0] <= point:
+            self._live.pop(self._ends[self._ended][1], None)
+            self._ended += 1
+        while self._begun < len(self._begins) and self._begins[self._begun][0] <= point:
+            _, last, number = self._begins[self._begun]
+            if point < last:
+                self._live[number] = self._parts[number]
+            self._begun += 1
+        return [self._live[number] for number in sorted(self._live)]
+
+
 class _Live:
     """The live parts of one item, in blocks."""
 
-    def __init__(self, item: Item, point: int, grain: int) -> None:
+    def __init__(self, parts: Iterable[tuple[Buffer, int]], grain: int) -> None:
         self.starts: dict[str, int] = {}  # name of a live buffer -> bytes from the origin to its first block
         self.sizes: dict[str, int] = {}  # and bytes of its blocks
         self.inner: dict[str, int] = {}  # and true bytes from the origin
         self.pad = 0
         spans = []
-        for buffer, delta in item.parts:
-            if buffer.size_bytes and buffer.lives_at(point):
+        for buffer, delta in parts:
+            if buffer.size_bytes:
                 start, end = delta, delta + buffer.size_bytes
                 self.pad = max(self.pad, -end % grain)
                 self.inner[buffer.name] = delta
@@ -72,13 +96,16 @@ def _pair_shares(a: _Live, b: _Live, first: str, second: str, model: Model, grai
     return most
 
 
-def least_bytes(model: Model, live: set[int], special: set[int], point: int, grain: int) -> int:
-    """Least height in bytes of the items `live` at `point`, of which `special` have aliases or allowed overlaps.
+def least_bytes(
+    model: Model, plain_items: set[int], special: Mapping[int, Sequence[tuple[Buffer, int]]], grain: int
+) -> int:
+    """Least height in bytes of items at one point: of `plain_items`, and of the live parts of the items in `special`,
+    which have aliases or allowed overlaps.
 
-    `grain` divides every item's modulus and residue. Each item counts by its live parts, less what overlaps may save.
+    `grain` divides every item's modulus and residue. What overlaps may save is taken off.
     """
-    plain = [model.items[i].size for i in live - special]
-    found = {i: _Live(model.items[i], point, grain) for i in special}
+    plain = [model.items[i].size for i in plain_items]
+    found = {i: _Live(parts, grain) for i, parts in special.items()}
     total = sum(align_up(size, grain) for size in plain)
     most_pad = max([-size % grain for size in plain] + [f.pad for f in found.values()], default=0)
     covered = {i: f.bytes for i, f in found.items()}
@@ -186,6 +213,7 @@ def _values_above(model: Model, inside: Sequence[Item], least: Callable[[], int]
     plain = work = 0  # bytes that are not special; looks at special items
     live_special: set[int] = set()
     live: set[int] = set()
+    sweeps = {item.index: _LivePartSweep(item) for item in inside if item.index in special}
     pads: Counter[int] = Counter()  # padding -> how many live items have it
     ordered = events(inside)
     for position, (point, begins, index) in enumerate(ordered):
@@ -207,7 +235,8 @@ def _values_above(model: Model, inside: Sequence[Item], least: Callable[[], int]
         if live_special and work > CHECK_EVERY and model.late():
             value = plain  # less than could be shown, no less true
         elif live_special:
-            value = max(least_bytes(model, live, live_special, point, g) for g in {1, grain})
+            parts = {i: sweeps[i].live_parts(point) for i in live_special}
+            value = max(least_bytes(model, live - live_special, parts, g) for g in {1, grain})
         else:  # what is on top needs no padding: at best the one with most of it
             value = load - max((pad for pad, count in pads.items() if count), default=0)
         if value > least():

@@ -97,6 +97,24 @@ def test_parts_inside_a_group_may_share_a_block() -> None:
     assert bound(Problem(wide, (Pool("m"),), aliases=group)) == 16 + 40
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_parts_of_a_group_count_while_they_live(seed: int) -> None:
+    """Parts without a common byte, each with several lifetimes, some of which follow each other at once."""
+    random = Random(seed)
+    parts = []
+    for number in range(12):
+        points = sorted(random.sample(range(60), 8))
+        lives = tuple(Lifetime(a, b) for a, b in zip(points[::2], points[1::2], strict=True))
+        if random.random() < 0.5:
+            lives = (Lifetime(lives[0].first, lives[1].first), *lives[1:])
+        parts.append(Buffer(f"b{number}", random.randint(1, 9), lives, 1))
+    beside = [Buffer(f"at{point}", 1, (Lifetime(point, point + 1),), 1) for point in random.sample(range(60), 15)]
+    placed = [(part.name, 9 * number) for number, part in enumerate(parts)]
+    problem = Problem((*parts, *beside), (Pool("p"),), aliases=(AliasGroup("g", tuple(placed)),))
+    live = {point: sum(b.size_bytes for b in problem.buffers if b.lives_at(point)) for point in range(60)}
+    assert max(live[b.lifetimes[0].first] for b in beside) <= bound(problem) <= max(live.values())
+
+
 def test_cliques_are_padded_too() -> None:
     ring = from_graph([20, 20, 20, 8], [(0, 1), (1, 2), (0, 2), (2, 3)], 16)
     assert bound(ring) == 32 + 32 + 20
