@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from .emulators.qemu import qemu_version
     from .executorch.check import FirmwarePools, check_program
     from .executorch.commands import ProgramOptions, compare_programs, compile_program, run_program
-    from .firmware_build.build import runnable_board
-    from .firmware_build.project import build_commands, write_project
+    from .firmware_build.project import build_commands, steps_to_do, write_project
     from .fvp import HINT, find_binary
     from .host.application import ApplicationRunner
     from .layers import run_layers
@@ -47,8 +46,7 @@ _NAMES = {  # by module
     "emulators.qemu": "qemu_version",
     "executorch.check": "FirmwarePools check_program",
     "executorch.commands": "ProgramOptions compare_programs compile_program run_program",
-    "firmware_build.build": "runnable_board",
-    "firmware_build.project": "build_commands write_project",
+    "firmware_build.project": "build_commands steps_to_do write_project",
     "fvp": "HINT find_binary",
     "host.application": "ApplicationRunner",
     "layers": "run_layers",

@@ -159,7 +159,8 @@ static enum ethosu_result judge(uint32_t status) {
   return ETHOSU_OK;
 }
 
-enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void *const bases[], int32_t count) {
+enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void *const bases[], int32_t count,
+                              uint32_t region_config) {
   info.status = info.queue_read = 0;
   info.cycles = 0;
   for (uint32_t i = 0; i < ETHOSU_PORT_COUNTERS; i++) info.beats[i] = 0;
@@ -173,7 +174,7 @@ enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void
   write64(QBASE, (uintptr_t)stream);
   NPU(QSIZE) = bytes;
   NPU(QCONFIG) = 2; /* streams and constants through the second read port */
-  NPU(REGIONCFG) = BOARD_NPU_REGIONCFG;
+  NPU(REGIONCFG) = region_config;
   NPU(PMCR) = 1u | 1u << 1 | 1u << 2; /* all counters back to zero */
 #if ETHOSU_USE_INTERRUPT
   interrupt_status = 0;

@@ -35,8 +35,10 @@ struct ethosu_info {
 /* Resets the NPU (secure, privileged) and checks that it is the one `expected_config` describes. */
 enum ethosu_result ethosu_init(uint32_t expected_config);
 
-/* Runs the stream of `bytes` bytes; bases[i] becomes base pointer i. All pointers are multiples of 16. */
-enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void *const bases[], int32_t count);
+/* Runs the stream of `bytes` bytes; bases[i] becomes base pointer i, region_config the register REGIONCFG. All pointers
+ * are multiples of 16. */
+enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void *const bases[], int32_t count,
+                              uint32_t region_config);
 
 /* What is known of the NPU and its last job. */
 const struct ethosu_info *ethosu_last(void);

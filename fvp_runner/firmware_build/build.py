@@ -252,9 +252,9 @@ def runnable_board(name: str | Path) -> Board:
     if not board.can_run:
         raise LayoutError(
             f"board {board.name} is described to fit and to time only: its UART, interrupt and linker regions are not "
-            "known here. Use npu-memplan compile MODEL --emit arm-core-driver or --emit vela-tflite in a "
-            "project of its vendor's, or add [npu], [uart] and [firmware] to a board file of your own "
-            f"(a copy of {board.path}) and give that to --board"
+            "known here. npu-memplan new-firmware DIR --board "
+            f"{board.name} writes a project with these to fill in; compile --emit arm-core-driver or --emit "
+            "vela-tflite writes files for a project of its vendor's"
         )
     return board
 

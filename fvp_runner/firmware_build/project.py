@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.builds import REQUIRED_FLAGS
-from npu_memplan.codegen.interface import c_files, region_config
+from npu_memplan.codegen.interface import c_files
 from npu_memplan.names import c_identifier
 from npu_memplan.problem import Agent
-from npu_memplan.target_data import Board, BoardMemory, board_names
+from npu_memplan.target_data import Board, BoardMemory, FirmwarePlace, board_names
 
 from ..base import RunnerError
 from .build import FIRMWARE
@@ -73,7 +74,7 @@ def _linker_script(linker: Path, layout: BoardLayout, artifact: Artifact) -> str
     text = re.sub(
         r"^ *INCLUDE (\S+).*\n", included_text, (linker / "firmware.ld").read_text(encoding="utf-8"), flags=re.M
     )
-    return f"{text}__stack_bytes = {layout.board.firmware.stack_bytes:#x};\n"
+    return f"{text}__stack_bytes = {_firmware_place(layout.board).stack_bytes:#x};\n"
 
 
 def _region_defines(layout: BoardLayout, artifact: Artifact) -> str:
@@ -123,7 +124,7 @@ def _pack_description(folder: Path, layout: BoardLayout, artifact: Artifact, nam
         (startup, f"Start-up, UART and linker script for {board.name}", "Core", _startup_files(folder)),
         (program, "main.c: one inference", "Program", _program_files()),
     )
-    components = "".join(_component_text(*part, region_config(artifact)) for part in parts)
+    components = "".join(_component_text(*part) for part in parts)
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <package schemaVersion="1.7.36" xmlns:xs="http://www.w3.org/2001/XMLSchema-instance" xs:noNamespaceSchemaLocation="https://raw.githubusercontent.com/Open-CMSIS-Pack/Open-CMSIS-Pack-Spec/v1.7.36/schema/PACK.xsd">
   <name>{name}</name>
@@ -162,19 +163,15 @@ def _component_requirement(parts: tuple[str, str, str]) -> str:
     return f"<require Cclass={kind} Cgroup={group} Csub={sub}/>"
 
 
-def _component_text(
-    parts: tuple[str, str, str], text: str, condition: str, files: list[tuple[str, str, str]], regions: int
-) -> str:
-    """One component: (category, path, further attributes) of each file. The driver's has REGIONCFG, for all sources."""
+def _component_text(parts: tuple[str, str, str], text: str, condition: str, files: list[tuple[str, str, str]]) -> str:
+    """One component: (category, path, further attributes) of each file."""
     kind, group, sub = (quoteattr(part) for part in parts)
     listed = "".join(
         f'        <file category="{category}" name={quoteattr(path)}{more}/>\n' for category, path, more in files
     )
-    settings = f"#define BOARD_NPU_REGIONCFG {regions:#06x}"
-    defined = f"      <Pre_Include_Global_h>{settings}</Pre_Include_Global_h>\n" if condition == "Model" else ""
     return f"""    <component Cclass={kind} Cgroup={group} Csub={sub} Cversion="{VERSION}" condition="{condition}">
       <description>{escape(text)}</description>
-{defined}      <files>
+      <files>
 {listed}      </files>
     </component>
 """
@@ -254,7 +251,7 @@ def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
         fragment: _pool_sections(fragment.read_text(encoding="utf-8"), artifact),
         folder / "board.cmake": _board_settings(layout, artifact),
         folder / "linker" / "board_memories.ld": _memory_script(board),
-        folder / "src" / "board.h": board_header(board, artifact, with_regions=False),
+        folder / "src" / "board.h": board_header(board, artifact),
         folder / "src" / "pools.h": _pools_header(artifact),
         folder / "README.md": _readme_text(board, artifact),
     }
@@ -283,7 +280,7 @@ def _board_settings(layout: BoardLayout, artifact: Artifact) -> str:
         reached = ", ".join(m.name for m in board.memories if _holds_sections(m))
         lines.append(f'set({variable} {memory.name} CACHE STRING "Memory of pool {pool.name}: {reached}")')
     lines.append(f"set(NPU_MORE_POOLS {' '.join(name.upper() for name in names[1:])})")
-    lines.append(f"set(BOARD_STACK_BYTES {board.firmware.stack_bytes:#x})")
+    lines.append(f"set(BOARD_STACK_BYTES {_firmware_place(board).stack_bytes:#x})")
     return "\n".join(lines) + "\n"
 
 
@@ -293,9 +290,20 @@ def _holds_sections(memory: BoardMemory) -> bool:
 
 def _memory_script(board: Board) -> str:
     """Text of board_memories.ld."""
-    aliases = {"CODE": board.firmware.code, "DATA": board.firmware.data}
-    named = "".join(f'REGION_ALIAS("{alias}", {name})\n' for alias, name in aliases.items())
+    place = _firmware_place(board)
+    code, data = _listed(board, lambda memory: True), _listed(board, lambda memory: not memory.read_only)
+    named = f'REGION_ALIAS("CODE", {place.code}) /* vectors and code: {code} */\n'
+    named += f'REGION_ALIAS("DATA", {place.data}) /* variables and stack: {data} */\n'
     return f"/* {board.name}: {board.description}. */\nMEMORY\n{{\n{memory_lines(board)}}}\n{named}"
+
+
+def _firmware_place(board: Board) -> FirmwarePlace:
+    """Where firmware lies; TODO where that is not known."""
+    return board.firmware if board.can_run else FirmwarePlace("TODO", "TODO", "TODO")
+
+
+def _listed(board: Board, holds: Callable[[BoardMemory], bool]) -> str:
+    return ", ".join(m.name for m in board.memories if Agent.HOST in m.agents and holds(m))
 
 
 def _pool_sections(text: str, artifact: Artifact) -> str:
@@ -335,6 +343,13 @@ def _board_argument(board: Board) -> str:
     return board.name if board.name in board_names() else str(board.path.resolve())
 
 
+def steps_to_do(board: Board) -> str:
+    """What to do before the project can be built; empty where nothing is."""
+    if board.can_run:
+        return ""
+    return "write values in place of TODO in src/board.h and linker/board_memories.ld: no public source has them"
+
+
 def build_commands(board: Board) -> tuple[str, ...]:
     """The commands that build the project and run it, in its folder."""
     run = f"npu-memplan run --elf build/firmware.elf --board {_board_argument(board)}"
@@ -350,10 +365,23 @@ def _readme_text(board: Board, artifact: Artifact) -> str:
     where = (
         "" if board.qemu else f"\nNo emulator here runs {board.name}: load `build/firmware.elf` with your debugger.\n"
     )
+    unknown = "".join(f"- {text}\n" for text in board.unknown)
+    to_do = (
+        ""
+        if board.can_run
+        else f"""
+**To do first:** {steps_to_do(board)}. Until then CMake stops and lists them, and `src/board.h` is an `#error`.
+`driver/uart.c` drives Arm's CMSDK UART: of another one write `uart_init` and `uart_char` anew. Clocks,
+power of the NPU, the boot ROM's image header and TrustZone are not set up here: take them from the vendor's project.
+Compare `MEMORY` with the core's own addresses: a core may see its tightly coupled memory elsewhere than the NPU does.
+Not known of this board, or assumed:
+
+{unknown}"""
+    )
     return f"""# Firmware for {board.name}
 
 Written by `npu-memplan new-firmware` around `{artifact.source}`. It needs CMake, Ninja and arm-none-eabi-gcc.
-
+{to_do}
 ```sh
 {listed}
 ```

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.interface import npu_target, region_config
+from npu_memplan.codegen.interface import npu_target
 from npu_memplan.ethosu.arch import ACCELERATORS, Language
 from npu_memplan.ethosu.time import load_system
 from npu_memplan.names import c_identifier
@@ -63,9 +63,9 @@ def lay_out(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
     mode = artifact.target.memory_mode
     placement = board.memory_placement(mode)
     free = {memory.name: memory.size_bytes for memory in board.memories}
-    for name in (board.firmware.code, board.firmware.data):  # the linker checks these two to the byte
-        free[name] -= board.firmware.stack_bytes if name == board.firmware.data else 0
-    free[board.firmware.io] -= _pad_size(16 + steps * _pad_size(input_bytes(artifact)))
+    if board.can_run:  # the linker checks code and data to the byte
+        free[board.firmware.data] -= board.firmware.stack_bytes
+        free[board.firmware.io] -= _pad_size(16 + steps * _pad_size(input_bytes(artifact)))
     pools = []
     for pool in artifact.run_pools:
         names = placement.pools.get(pool.name)
@@ -134,22 +134,35 @@ def _take_memory(
     )
 
 
-def board_header(board: Board, artifact: Artifact, with_regions: bool = True) -> str:
-    """Text of board.h; `with_regions`: also REGIONCFG, which is the model's."""
+def board_header(board: Board, artifact: Artifact) -> str:
+    """Text of board.h. A board that no firmware can be linked for has TODO in place of what is not known."""
     name = artifact.target.accelerator
     npu = ACCELERATORS[name if name in ACCELERATORS else board.accelerators[0]]
-    regions = f"#define BOARD_NPU_REGIONCFG {region_config(artifact):#06x}u\n" if with_regions else ""
+    places = {
+        "BOARD_UART_BASE": (
+            f"{board.uart.base:#010x}u",
+            "address; uart.c drives Arm's CMSDK UART, replace it for another",
+        ),
+        "BOARD_UART_BAUD_DIVISOR": (f"{board.uart.baud_divisor}u", "the UART's clock by 115200, at least 16"),
+        "BOARD_NPU_BASE": (f"{board.npu.base:#010x}u", "address of the NPU's registers, as the core sees it"),
+        "BOARD_NPU_IRQ": (f"{board.npu.irq}", "the NPU's interrupt, below 96"),
+    }
+    lines = [
+        f"#define {name} {value if board.can_run else f'TODO /* {what} */'}" for name, (value, what) in places.items()
+    ]
+    if not board.can_run:
+        unset = " || ".join(f"{name} == TODO" for name in places)
+        lines = ["#define TODO -1", *lines, f"#if {unset}"]
+        lines += [f'#error "board.h: write values in place of TODO: {", ".join(places)}"', "#endif"]
+    listed = "\n".join(lines)
     return f"""/* Generated from the description of board {board.name}. */
 #ifndef NPU_MEMPLAN_BOARD_H
 #define NPU_MEMPLAN_BOARD_H
 
 #define BOARD_NAME "{board.name}"
-#define BOARD_UART_BASE {board.uart.base:#010x}u
-#define BOARD_UART_BAUD_DIVISOR {board.uart.baud_divisor}u
 #define BOARD_IRQ_COUNT {board.vectors.irq_count}
-#define BOARD_NPU_BASE {board.npu.base:#010x}u
-#define BOARD_NPU_IRQ {board.npu.irq}
-{regions}#define BOARD_NPU_U85 {int(npu.language is Language.U85)}
+{listed}
+#define BOARD_NPU_U85 {int(npu.language is Language.U85)}
 
 #endif
 """

@@ -43,8 +43,9 @@ static launch_function launch;
 void npu_memplan_host_set_launch(launch_function function);
 void npu_memplan_host_set_launch(launch_function function) { launch = function; }
 
-int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, const void *const bases[],
-                               const uint32_t base_bytes[], int32_t count) {
+int32_t npu_memplan_npu_launch(void *context, uint32_t region_config, const uint32_t *command_stream, uint32_t bytes,
+                               const void *const bases[], const uint32_t base_bytes[], int32_t count) {
+  (void)context, (void)region_config;
   return launch == 0 ? -2 : launch(command_stream, bytes, bases, base_bytes, count);
 }
 """

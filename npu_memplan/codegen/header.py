@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..artifact.model import TensorSlot
@@ -95,6 +95,7 @@ def print_model_header(
         *declare_functions(external),
         *_tensor_accessors(interface),
         *_tensor_structs(interface),
+        *_context_lines(interface, calls_in((*steps, *initialise))),
         *_conversions(interface),
         "/* The steps of a run, in order. */",
         *dict.fromkeys(
@@ -106,6 +107,14 @@ def print_model_header(
         "",
     ]
     return "\n".join(lines)
+
+
+def _context_lines(interface: Interface, calls: Iterable[FunctionCall]) -> Iterator[str]:
+    """The handle that every launch of the model gets."""
+    if any(call.is_npu for call in calls):
+        yield "/* Your handle (of an NPU, of an RTOS): npu_memplan_npu_launch gets it as it is. NULL until you set it;"
+        yield " * one for all runs of the model. */"
+        yield f"extern void *{interface.npu_context};\n"
 
 
 def _entry_lines(interface: Interface) -> Iterator[str]:

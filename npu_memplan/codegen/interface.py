@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..artifact.model import Artifact, TensorSlot
-from ..ethosu.arch import ACCELERATORS
+from ..ethosu.arch import ACCELERATORS, Architecture
 from ..names import c_identifier
 from . import CodegenError
 
@@ -115,6 +115,11 @@ class Interface:
         """The names of the parameters, as arguments of an inner call."""
         return ", ".join(["pools", *self.symbols])
 
+    @property
+    def npu_context(self) -> str:
+        """C variable that is given to the launch function as it is."""
+        return f"{self.name}_npu_context"
+
     def constant_expressions(self) -> dict[str, str]:
         """Name of a read-only pool -> its C expression."""
         return {
@@ -151,22 +156,19 @@ def npu_target(artifact: Artifact) -> NpuTarget | None:
     npu = ACCELERATORS.get(artifact.target.accelerator)
     if npu is None or not artifact.npu_operations:
         return None
-    return NpuTarget(npu.name, npu.config_word, region_config(artifact))
+    pools = dict(zip(artifact.regions, (pool.name for pool in artifact.problem.pools), strict=True))
+    return NpuTarget(npu.name, npu.config_word, region_config(npu, pools))
 
 
-def region_config(artifact: Artifact) -> int:
+def region_config(npu: Architecture, pools: Mapping[int, str]) -> int:
     """REGIONCFG: constants through AXI1; pools through AXI0, but off-chip ones through AXI1 where it can.
 
     Where AXI1 cannot write (U55), no pool may use it. Two bits a region: 0 and 1
-    are limits of AXI0, 2 and 3 of AXI1.
+    are limits of AXI0, 2 and 3 of AXI1. `pools`: their names by region.
     """
     value = 3  # region 0
-    npu = ACCELERATORS.get(artifact.target.accelerator)
-    writable = npu is not None and npu.axi1_writes
-    pools = dict(zip(artifact.regions, artifact.problem.pools, strict=True))
     for region in range(1, 8):
-        off_chip = region in pools and pools[region].name == "dram"
-        value |= (2 if off_chip and writable else 0) << 2 * region
+        value |= (2 if pools.get(region) == "dram" and npu.axi1_writes else 0) << 2 * region
     return value
 
 

@@ -19,6 +19,7 @@ from ..ethosu.stream.isa import Op
 from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS, STREAMED_ROWS
 from . import CodegenError
 from .c_text import c_array
+from .interface import Interface, region_config
 from .program import ConstantArgument, FunctionCall, PoolArgument
 
 
@@ -35,14 +36,14 @@ def print_launch(
     call: FunctionCall,
     constant_symbols: Mapping[int, tuple[str, int]],
     pool_macros: Sequence[str],
-    payload: bool = False,
+    interface: Interface,
 ) -> NpuLaunch:
     """`int32_t <symbol>(uint8_t *const pools[])`, with the stream it launches; where an input is streamed,
     `<symbol>(pools, part)` with one stream for each part.
 
     `constant_symbols` maps a constant's index to its C array and true size in bytes;
-    `pool_macros[i]` is the macro that holds the size of pool i. With `payload` each array begins with the header of a
-    driver payload (COP1), and the stream in it is launched.
+    `pool_macros[i]` is the macro that holds the size of pool i. Where `interface` has payloads, each array
+    begins with the header of a driver payload (COP1), and the stream in it is launched.
     """
     symbol, parts = call.symbol, schedule_parts(call.primfunc)
     npu = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
@@ -52,7 +53,7 @@ def print_launch(
         words = np.asarray(encoded := encode(commands), dtype=np.uint32)
         stream = f"{symbol}_stream_{number}" if streamed else f"{symbol}_stream"
         launch = f"{stream}, (uint32_t)sizeof {stream}"
-        if payload:
+        if interface.payloads:
             words = np.frombuffer(build_payload(payload_of(npu, encoded)), np.uint32)
             header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
             launch = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
@@ -60,7 +61,12 @@ def print_launch(
         launched.append(launch)
         stream_bytes += words.nbytes
     bases = _base_pointers(call, constant_symbols, pool_macros)
+    regions = region_config(npu, {pool.region: pool.name for pool in interface.pools})
     count = len(bases)
+    calls = [
+        f"npu_memplan_npu_launch({interface.npu_context}, {regions:#06x}u, {stream},\n      bases, base_bytes, {count})"
+        for stream in launched
+    ]
     pointers = ", ".join(pointer for pointer, _ in bases)
     sizes = ", ".join(size for _, size in bases)
     uses_pools = any(pointer.startswith("pools[") for pointer, _ in bases)
@@ -70,18 +76,14 @@ def print_launch(
         + ("" if uses_pools else "  (void)pools;\n")
         + f"  const void *const bases[{count}] = {{{pointers}}};\n"
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
-        + (_launch_part(launched, count) if streamed else f"  return {_launch_statement(launched[0], count)};\n}}\n")
+        + (_launch_parts(calls) if streamed else f"  return {calls[0]};\n}}\n")
     )
     served = tuple(int(index) for index in call.primfunc.attrs.get(OPERATORS, ()))
     return NpuLaunch(text, stream_bytes, _in_turn(parts), npu, served)
 
 
-def _launch_statement(stream: str, count: int) -> str:
-    return f"npu_memplan_npu_launch({stream}, bases, base_bytes, {count})"
-
-
-def _launch_part(launched: Sequence[str], count: int) -> str:
-    cases = "".join(f"  case {n}: return {_launch_statement(stream, count)};\n" for n, stream in enumerate(launched))
+def _launch_parts(calls: Sequence[str]) -> str:
+    cases = "".join(f"  case {number}: return {call};\n" for number, call in enumerate(calls))
     return f"  switch (part) {{\n{cases}  default: return -1;\n  }}\n}}\n"
 
 

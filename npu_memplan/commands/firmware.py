@@ -37,15 +37,16 @@ from ..names import split_names
               "compiled model of this board; default: a small network that comes with npu-memplan.")  # fmt: skip
 @click.option("--cmsis-pack", is_flag=True, help="Describe the project as a CMSIS-Pack too.")
 def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -> None:
-    from fvp_runner import build_commands, runnable_board, write_project
+    from fvp_runner import build_commands, steps_to_do, write_project
 
     from ..api import compile
     from ..artifact import Artifact
     from ..evidence.gather import listed_networks
     from ..files.folders import PROJECT
     from ..files.paths import copy_folder
+    from ..target_data import load_board
 
-    found = runnable_board(board)
+    found = load_board(board)
     source = model or next(listed_networks(["digits"])).path
     with staged_directory(directory, kind=PROJECT) as folder:
         if source.is_dir():
@@ -54,6 +55,8 @@ def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_
         else:
             compile(source, folder / "model", board=board)
         artifact = write_project(folder, found, cmsis_pack)
+    if to_do := steps_to_do(found):
+        click.echo(f"to do first: {to_do}")
     click.echo(f"{directory}: firmware of {artifact.name} for {found.name}; build and run it with:")
     click.echo(f"  cd {directory}")
     for line in build_commands(found):

@@ -3,6 +3,7 @@
 from .boards import Board as Board
 from .boards import BoardFile as BoardFile
 from .boards import BoardMemory as BoardMemory
+from .boards import FirmwarePlace as FirmwarePlace
 from .boards import board_names as board_names
 from .boards import load_board as load_board
 from .tables import MemoryMode as MemoryMode

@@ -106,7 +106,12 @@ LAUNCH = """
 #include <string.h>
 uint32_t seen[8];
 uint8_t first[16];
-int32_t npu_memplan_npu_launch(const uint32_t *s, uint32_t n, const void *const b[], const uint32_t z[], int32_t c) {
+void *context;
+uint32_t regions;
+int32_t npu_memplan_npu_launch(void *given, uint32_t region_config, const uint32_t *s, uint32_t n,
+                               const void *const b[], const uint32_t z[], int32_t c) {
+  context = given;
+  regions = region_config;
   seen[0]++; seen[1] = n; seen[2] = (uint32_t)c; seen[3] = z[0]; seen[4] = z[1]; seen[5] = z[2]; seen[6] = s[0];
   memcpy(first, b[0], sizeof first);
   memcpy((uint8_t *)b[1] + 112, (const uint8_t *)b[0] + 16, 32);
@@ -158,8 +163,10 @@ def test_it_computes_bit_exactly_and_two_models_link_together(tmp_path, shared_o
     data = np.array([1, 2, 3, -4, 100, -128, 127, 77], np.int8)
     table = np.array([1, -2, 3, -4, 5, -6, 7, -(1 << 20)], np.int32)
     for name in ("toy", "other"):
+        (mine := ctypes.c_void_p.in_dll(library, f"{name}_npu_context")).value = len(name)
         status, sram = _run(library, name, data)
-        assert status == 0
+        assert (status, ctypes.c_void_p.in_dll(library, "context").value) == (0, mine.value)
+        assert ctypes.c_uint32.in_dll(library, "regions").value == 3  # the toy's NPU writes through one port
         np.testing.assert_array_equal(
             sram[64:96].view(np.float32), (table * data).astype(np.float32) * np.float32(SCALE)
         )

@@ -152,7 +152,7 @@ def launching(stream: list[int], base: str) -> str:
 int32_t toy_step(uint8_t *const pools[]) {{
   const void *const bases[3] = {{{base}, pools[0], pools[0]}};
   static const uint32_t base_bytes[3] = {{64, 4096, 4096}};
-  return npu_memplan_npu_launch(toy_stream, sizeof toy_stream, bases, base_bytes, 3);
+  return npu_memplan_npu_launch(0, 3, toy_stream, sizeof toy_stream, bases, base_bytes, 3);
 }}
 """
 

@@ -66,7 +66,6 @@ def program(tools: None, built: Callable[..., Path], tmp_path_factory: pytest.Te
         command += [
             f"-I{DRIVER}",
             f"-I{EXAMPLE / 'src'}",
-            "-DBOARD_NPU_REGIONCFG=3",
             "-Wl,--defsym=__stack_bytes=0x4000",
         ]
         command += ["-Wall", "-Wextra", "-Werror", *linker, str(folder / f"{name}.c"), *files, *more, "-o", str(elf)]

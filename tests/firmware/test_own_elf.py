@@ -110,7 +110,7 @@ int ethosu_invoke_v3(struct ethosu_driver *driver, const void *custom_data_ptr, 
   const uint32_t length = (words[at] >> 16) | (words[at] & 0xff00u) << 8;
   if (at + 1 + (int)length != custom_data_size / 4 || (at + 1) % 4) return -1;
   for (int i = 0; i < num_base_addr; i++) bases[i] = (const void *)(uintptr_t)base_addr[i];
-  return (int)ethosu_run(words + at + 1, 4u * length, bases, num_base_addr);
+  return (int)ethosu_run(words + at + 1, 4u * length, bases, num_base_addr, 3);
 }
 int handles_left(void) { return handle.reserved; }
 """

@@ -7,5 +7,4 @@ target_include_directories(npu_memplan_toy PUBLIC "${CMAKE_CURRENT_LIST_DIR}")
 target_compile_features(npu_memplan_toy PUBLIC c_std_11)
 target_compile_options(npu_memplan_toy PRIVATE -ffp-contract=off -fno-strict-aliasing) # results depend on them
 set(NPU_MEMPLAN_MODEL toy)
-set(NPU_MEMPLAN_REGIONCFG 0)
 set(NPU_MEMPLAN_STATES 1)

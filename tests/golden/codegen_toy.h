@@ -94,6 +94,10 @@ static inline struct toy_outputs toy_outputs(uint8_t *const pools[]) {
   return found;
 }
 
+/* Your handle (of an NPU, of an RTOS): npu_memplan_npu_launch gets it as it is. NULL until you set it;
+ * one for all runs of the model. */
+extern void *toy_npu_context;
+
 /* The steps of a run, in order. */
 int32_t toy_scaled(uint8_t *const pools[]);
 int32_t toy_copy(uint8_t *const pools[]);

@@ -2,6 +2,8 @@
 #include "toy.h"
 #include "npu_memplan_runtime.h"
 
+void *toy_npu_context;
+
 static NPU_MEMPLAN_CONSTANT uint8_t toy_npu_constants_0[64] = {
   0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
   16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
@@ -17,5 +19,6 @@ static NPU_MEMPLAN_CONSTANT uint32_t toy_copy_stream[10] = {
 int32_t toy_copy(uint8_t *const pools[]) {
   const void *const bases[3] = {toy_npu_constants_0, pools[0], pools[1]};
   static const uint32_t base_bytes[3] = {64, TOY_SRAM_BYTES, TOY_DRAM_BYTES};
-  return npu_memplan_npu_launch(toy_copy_stream, (uint32_t)sizeof toy_copy_stream, bases, base_bytes, 3);
+  return npu_memplan_npu_launch(toy_npu_context, 0x0003u, toy_copy_stream, (uint32_t)sizeof toy_copy_stream,
+      bases, base_bytes, 3);
 }

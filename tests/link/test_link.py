@@ -151,8 +151,9 @@ def test_the_sources_are_one_library(app: Path, tmp_path: Path) -> None:
     main = tmp_path / "main.c"
     main.write_text(
         '#include "app.h"\n#include "npu_memplan_runtime.h"\n'
-        "int32_t npu_memplan_npu_launch(const uint32_t *s, uint32_t n, const void *const b[], const uint32_t z[],\n"
-        "                               int32_t c) { (void)s; (void)n; (void)b; (void)z; (void)c; return 0; }\n"
+        "int32_t npu_memplan_npu_launch(void *h, uint32_t r, const uint32_t *s, uint32_t n, const void *const b[],\n"
+        "                               const uint32_t z[], int32_t c) {\n"
+        "  (void)h; (void)r; (void)s; (void)n; (void)b; (void)z; (void)c; return 0; }\n"
         "int main(void) { return app_init() || sums_run(app_pools) || digits_run(app_pools) || last_run(app_pools); }\n"
     )
     make = (app / "src" / "app.mk").read_text().replace("$(addprefix $(APP_DIR)/,", "").replace("$(APP_DIR)", str(app))

@@ -77,8 +77,8 @@ def test_networks_of_one_npu_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(CC is None, reason="needs a C compiler")
-def test_each_npu_has_a_library_and_a_launch(app: Path, tmp_path: Path) -> None:
-    """One program with both libraries, each with a launch of its own by the definition that the manual names."""
+def test_each_npu_has_a_library_and_a_context(app: Path, tmp_path: Path) -> None:
+    """One program with both libraries: its launch function knows the NPU by the handle of each network."""
     make = (app / "src" / "app.mk").read_text().replace("$(addprefix $(APP_DIR)/,", "").replace("$(APP_DIR)", str(app))
     values = dict(line.split(" := ") for line in make.splitlines() if " := " in line)
     objects: list[str] = []
@@ -86,17 +86,18 @@ def test_each_npu_has_a_library_and_a_launch(app: Path, tmp_path: Path) -> None:
         sources = values[f"APP_SOURCES_{npu.upper().replace('-', '_')}"].rstrip(")").split()
         for source in sources if npu == HP else sources[1:]:  # the pools once
             made = tmp_path / f"{len(objects)}.o"
-            launch = f"-Dnpu_memplan_npu_launch=launch_{npu[-2:]}"
-            command = [str(CC), *values["APP_CFLAGS"].split(), "-Wall", "-Werror", launch, "-c", str(app / source)]
+            command = [str(CC), *values["APP_CFLAGS"].split(), "-Wall", "-Werror", "-c", str(app / source)]
             subprocess.run([*command, "-o", str(made)], check=True)
             objects.append(str(made))
     launch = (
-        "int32_t launch_{0}(const uint32_t *s, uint32_t n, const void *const b[], const uint32_t z[], int32_t c) {{\n"
+        "int32_t npu_memplan_npu_launch(void *context, uint32_t r, const uint32_t *s, uint32_t n,\n"
+        "                               const void *const b[], const uint32_t z[], int32_t c) {\n"
+        "  (void)s; (void)n; (void)b; (void)z; (void)c; ++*(int *)context; return r == 3u ? 0 : -1;\n}\n"
     )
-    launch += "  (void)s; (void)n; (void)b; (void)z; (void)c; ++{0}; return 0;\n}}\n"
     main = tmp_path / "main.c"
     main.write_text(
-        '#include "app.h"\nstatic int hp, he;\n' + launch.format("hp") + launch.format("he") + "int main(void) {\n"
+        f'#include "app.h"\n#include "npu_memplan_runtime.h"\nstatic int hp, he;\n{launch}int main(void) {{\n'
+        "  digits_npu_context = &he;\n  sums_npu_context = &hp;\n"
         "  if (app_init_alif_e7_hp() || app_init_alif_e7_he()) return 1;\n"
         "  if (digits_run(app_pools) || hp != 0 || he == 0) return 2;\n"
         "  int before = he;\n"

@@ -54,7 +54,7 @@ def vela_artifact(model: Path, directory: Path, name: str, words: list[int] | No
 int32_t {name}_step(uint8_t *const pools[]) {{
   const void *const bases[3] = {{{name}_constants, pools[0], pools[0]}};
   static const uint32_t base_bytes[3] = {{sizeof {name}_constants, {pool_macro}, {pool_macro}}};
-  return npu_memplan_npu_launch({name}_stream, sizeof {name}_stream, bases, base_bytes, 3);
+  return npu_memplan_npu_launch(0, 3, {name}_stream, sizeof {name}_stream, bases, base_bytes, 3);
 }}
 """
     write(artifact, directory, launch)

@@ -61,7 +61,7 @@ int32_t TVMEthosULaunch(tvm_device_ethos_u_t *handle, void *cms, size_t size, ui
     bytes[i] = (uint32_t)sizes[i];
   }
   at++;
-  return npu_memplan_npu_launch(words + at, (uint32_t)(size - 4u * at), pointers, bytes, n);
+  return npu_memplan_npu_launch(NULL, 3, words + at, (uint32_t)(size - 4u * at), pointers, bytes, n);
 }
 int32_t TVMDeviceEthosUActivate(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }
 int32_t TVMDeviceEthosUOpen(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }

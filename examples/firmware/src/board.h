@@ -1,4 +1,4 @@
-/* Corstone-300: what startup.c, uart.c and ethosu.c ask of a board. BOARD_NPU_REGIONCFG comes from the model's .cmake. */
+/* Corstone-300: what startup.c, uart.c and ethosu.c ask of a board. */
 #ifndef BOARD_H
 #define BOARD_H
 
