@@ -182,8 +182,11 @@ def show_progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator
             yield shown
         return
     console = terminal_console(sys.stderr, highlight=True)
-    if verbosity is Verbosity.QUIET or not console.is_terminal:
+    if verbosity is Verbosity.QUIET:
         yield Shown(lambda *_: None)
+        return
+    if not console.is_terminal:
+        yield Shown(_count_parts(what))
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -198,6 +201,22 @@ def show_progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator
         shown = Shown(tell_phase)
         with listen_to_phases(shown.show_phase):
             yield shown
+
+
+LINE_SECONDS = 10  # between two lines of a pipe
+
+
+def _count_parts(what: str) -> Callable[[str, int, int], None]:
+    """What writes a line on stderr when a part of several begins, and the last line is `LINE_SECONDS` old."""
+    due = time.monotonic() + LINE_SECONDS
+
+    def tell_part(text: str, done: int, of: int) -> None:
+        nonlocal due
+        if of and time.monotonic() >= due:
+            click.echo(f"{what} ({done + 1} of {of}): {text}", err=True)
+            due = time.monotonic() + LINE_SECONDS
+
+    return tell_part
 
 
 @contextmanager

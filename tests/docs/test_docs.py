@@ -148,6 +148,9 @@ def run_here(words: list[str], folder: Path, printed: io.StringIO, complained: i
     return code
 
 
+_PROGRESS = re.compile(r"^\w+ing \S+ \(\d+ of \d+\): .*\n", re.M)  # what no terminal keeps
+
+
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one who reads page after page."""
@@ -184,6 +187,7 @@ def read(text: str, page: str, folder: Path, update: Path | None = None, install
             continue
         for step in steps(body, block.start(3)):
             code, output = run(step.command, folder, installed)
+            output = _PROGRESS.sub("", output)
             fails = "exit code" in step.command
             assert code == 0 or fails, f"{page}: {step.command.strip()} ended with {code}:\n{output}"
             if step.output and not matches(step.output, output):
