@@ -11,16 +11,18 @@ from click.testing import CliRunner
 
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.references.kernels import TFLiteReference
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite.lifted import import_host_only, import_tflite
 from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from npu_memplan.problem import Agent
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela_tflite.emit import emit
 from npu_memplan.vocabulary import STATE_STARTS
-from tests.support.in_steps import HOST, equals_reference, same
+from tests.support.in_steps import HOST, any_value, equals_reference, same
 from tests.support.needs import need_data
 from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder
@@ -303,3 +305,60 @@ def test_a_variable_that_is_assigned_twice_is_not_velas() -> None:
     model = graph.made([data], [total]).finish()
     with pytest.raises(UnsupportedModelError, match="operator 4 assigns variable 'total' again"):
         import_tflite(model, VelaOptions("ethos-u85-256"), (), "twice")
+
+
+POSITIONS, WIDTH = 8, 16
+
+
+def attention_head(by_index: bool) -> bytes:
+    """One step of an attention head whose keys and values are kept: as a window, or written at a position."""
+    graph = ModelBuilder()
+    token = graph.tensor((1, WIDTH), "int8", SCALE)
+    place = graph.tensor((3,), "int32")
+    whole = np.array([1, 1, WIDTH], np.int32)
+
+    def project(seed: int) -> int:
+        weights = np.random.default_rng(seed).integers(-127, 128, (WIDTH, WIDTH)).astype(np.int8)
+        bias = graph.constant(np.zeros(WIDTH, np.int32), SCALE * 0.02)
+        made, row = graph.tensor((1, WIDTH), "int8", SCALE), graph.tensor((1, 1, WIDTH), "int8", SCALE)
+        graph.operator("FULLY_CONNECTED", [token, graph.constant(weights, 0.02), bias], [made], "FullyConnectedOptions")
+        graph.operator("RESHAPE", [made, graph.constant(whole)], [row], "ReshapeOptions", NewShape=whole.tolist())
+        return row
+
+    def keep(name: str, row: int) -> int:
+        old, new = (graph.tensor((1, POSITIONS, WIDTH), "int8", SCALE) for _ in range(2))
+        graph.operator("READ_VARIABLE", [handle(graph, name)], [old])
+        if by_index:
+            graph.operator("DYNAMIC_UPDATE_SLICE", [old, row, place], [new])
+        else:
+            kept = graph.tensor((1, POSITIONS - 1, WIDTH), "int8", SCALE)
+            cut = [graph.constant(np.array(v, np.int32)) for v in ([0, 1, 0], [1, POSITIONS, WIDTH], [1, 1, 1])]
+            graph.operator("STRIDED_SLICE", [old, *cut], [kept], "StridedSliceOptions")
+            graph.operator("CONCATENATION", [kept, row], [new], "ConcatenationOptions", Axis=1)
+        assign(graph, name, new)
+        return new
+
+    keys, values = keep("keys", project(1)), keep("values", project(2))
+    scores = graph.tensor((1, 1, POSITIONS), "int8", 0.1)
+    graph.operator("BATCH_MATMUL", [project(3), keys], [scores], "BatchMatMulOptions", AdjY=True)
+    shares = graph.tensor((1, 1, POSITIONS), "int8", 1 / 256, -128)
+    graph.operator("SOFTMAX", [scores], [shares], "SoftmaxOptions", Beta=1.0)
+    out = graph.tensor((1, 1, WIDTH), "int8", SCALE)
+    graph.operator("BATCH_MATMUL", [shares, values], [out], "BatchMatMulOptions")
+    return graph.made([token, place] if by_index else [token], [out]).finish()
+
+
+@pytest.mark.parametrize("compiler", ["vela", "tvm"])
+@pytest.mark.parametrize("by_index", [False, True], ids=["window", "index"])
+def test_a_kv_cache_is_a_state(by_index, compiler, tmp_path):
+    """What docs/states.md says of such models on Ethos-U85."""
+    options = CompileOptions(accelerator="ethos-u85-256", npu_compiler=compiler, objective="bytes", effort="quick")
+
+    def draw(generator: np.random.Generator, slot: TensorSlot) -> np.ndarray:
+        place = np.array([0, generator.integers(POSITIONS), 0], np.int32)
+        return place if slot.dtype == "int32" else any_value(generator, slot)
+
+    artifact = equals_reference(attention_head(by_index), tmp_path, 24, options, draw)
+    assert [slot.size_bytes for slot in artifact.states] == [POSITIONS * WIDTH] * 2
+    launches = [call.agent for call in artifact.calls].count(Agent.NPU)
+    assert launches > 1 if by_index else launches == 1
