@@ -291,7 +291,7 @@ def _holds_sections(memory: BoardMemory) -> bool:
 def _memory_script(board: Board) -> str:
     """Text of board_memories.ld."""
     place = _firmware_place(board)
-    code, data = _listed(board, lambda memory: True), _listed(board, lambda memory: not memory.read_only)
+    code, data = _memory_names(board, lambda memory: True), _memory_names(board, lambda memory: not memory.read_only)
     named = f'REGION_ALIAS("CODE", {place.code}) /* vectors and code: {code} */\n'
     named += f'REGION_ALIAS("DATA", {place.data}) /* variables and stack: {data} */\n'
     return f"/* {board.name}: {board.description}. */\nMEMORY\n{{\n{memory_lines(board)}}}\n{named}"
@@ -302,7 +302,7 @@ def _firmware_place(board: Board) -> FirmwarePlace:
     return board.firmware if board.can_run else FirmwarePlace("TODO", "TODO", "TODO")
 
 
-def _listed(board: Board, holds: Callable[[BoardMemory], bool]) -> str:
+def _memory_names(board: Board, holds: Callable[[BoardMemory], bool]) -> str:
     return ", ".join(m.name for m in board.memories if Agent.HOST in m.agents and holds(m))
 
 
