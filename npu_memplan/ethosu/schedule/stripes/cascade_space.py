@@ -322,7 +322,6 @@ class CascadeSpace:
                 first=interleaved.first,
                 last=interleaved.last,
                 size_bytes=interleaved.size_bytes,
-                overlaps=interleaved.overlaps,
                 cycles=sum(self._cycles_of(interleaved, position) for position in range(len(interleaved.layers))),
                 interleaved=interleaved, upwards=interleaved.upwards,
             )  # fmt: skip
@@ -375,7 +374,7 @@ class CascadeSpace:
         interleaved = self.chains.even(layers, rows)
         return (
             self._interleaved_rows(interleaved)
-            if interleaved.may_fit(limit_bytes) and interleaved.size_bytes <= limit_bytes
+            if interleaved.least_bytes <= limit_bytes and interleaved.size_bytes <= limit_bytes
             else None
         )
 
@@ -411,7 +410,7 @@ class CascadeSpace:
         if any(layer.upscale is Upscale.TRANSPOSE for layer in group.layers):
             return group  # upwards, its rows of zeros would lie elsewhere
         upwards = self.chains.interleave_rows(group.layers, group.interleaved.turns, upwards=True)
-        return replace(group, interleaved=upwards, overlaps=upwards.overlaps, upwards=True)
+        return replace(group, interleaved=upwards, upwards=True)
 
 
 _LONGEST = 12  # operations of a group that may begin and end anywhere

@@ -397,6 +397,7 @@ class InterleavedRows:
         alive = [name for name in chains.alive(self.first, self.last) if name not in self.turn_spans]
         self.alive_bytes = sum(self._rolling_buffer_sizes.get(name, chains.sizes[name]) for name in alive)
         self.alive_bytes += self._turn_bytes()
+        self._overlaps: dict[tuple[str, str], AllowedOverlap | None] = {}
 
     def _turn_bytes(self) -> int:
         """The most bytes of the buffers in `turn_spans` that are needed at once."""
@@ -409,37 +410,48 @@ class InterleavedRows:
     @cached_property
     def size_bytes(self) -> int:
         """The bytes of everything alive, less the best overlaps, of which a buffer is in one."""
-        shared = [
-            (self._chains.shared_bytes(o, self._rolling_buffer_sizes.get(o.second)), o.first, o.second)
-            for o in self._overlap_pairs
-        ]
-        taken: set[str] = set()
-        size = self.alive_bytes
-        for common, first, second in sorted(shared, reverse=True):
-            if taken.isdisjoint((first, second)):
-                taken |= {first, second}
-                size -= common
+        size, shared, exact = self.alive_bytes, dict(self._most_shared), set[tuple[str, str]]()
+        while shared:
+            pair = max(shared, key=lambda pair: (shared[pair], pair))
+            if pair not in exact:  # others may never be the best
+                exact.add(pair)
+                overlap = self._overlap(pair)
+                if overlap is None:
+                    del shared[pair]
+                else:
+                    shared[pair] = self._chains.shared_bytes(overlap, self._rolling_buffer_sizes.get(pair[1]))
+                continue
+            size -= shared[pair]
+            shared = {other: n for other, n in shared.items() if other[0] != pair[0] and other[1] != pair[1]}
         return size
 
-    def may_fit(self, limit_bytes: int) -> bool:
-        """Whether `size_bytes` are within the limit, if overlaps are as large as they could be."""
-        sizes = self._chains.sizes
-        most: dict[str, int] = {}
-        for first, second in self._pairs:
-            common = min(sizes[first], self._rolling_buffer_sizes.get(second, sizes[second]))
-            most[first] = max(most.get(first, 0), common)
-        return self.alive_bytes - sum(most.values()) <= limit_bytes
+    @cached_property
+    def _most_shared(self) -> dict[tuple[str, str], int]:
+        """The bytes that each pair shares at most."""
+        sizes, rolling = self._chains.sizes, self._rolling_buffer_sizes
+        return {(a, b): min(sizes[a], rolling.get(b, sizes[b])) for a, b in self._pairs}
+
+    @cached_property
+    def least_bytes(self) -> int:
+        """A lower bound of `size_bytes`: that of overlaps as large as they could be."""
+        dying: dict[str, int] = {}
+        new: dict[str, int] = {}
+        for (first, second), common in self._most_shared.items():
+            dying[first] = max(dying.get(first, 0), common)
+            new[second] = max(new.get(second, 0), common)
+        return self.alive_bytes - min(sum(dying.values()), sum(new.values()))
 
     @cached_property
     def heights(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The rows of each layer at a time, and how often so many."""
         found = []
         for made in np.diff(self.done, axis=0).T:
-            rows, counts = np.unique(made[made > 0], return_counts=True)
-            found.append(tuple(zip(rows.tolist(), counts.tolist(), strict=True)))
+            counts = np.bincount(made)
+            rows = np.flatnonzero(counts)
+            found.append(tuple((n, k) for n, k in zip(rows.tolist(), counts[rows].tolist(), strict=True) if n))
         return tuple(found)
 
-    @property
+    @cached_property
     def overlaps(self) -> tuple[AllowedOverlap, ...]:
         """Pairs that may share bytes, at distances that count from the starts."""
         if not self.upwards:
@@ -471,22 +483,26 @@ class InterleavedRows:
     @cached_property
     def _overlap_pairs(self) -> tuple[AllowedOverlap, ...]:
         """All pairs of a dying and a new buffer that may share bytes, in the direction of work."""
-        made, chains = {layer.output.buffer: layer.output for layer in self._ordered}, self._chains
-        found = []
-        for first, second in self._pairs:
-            pair = AllowedOverlap(first, second)
-            view, rows = made[second], self.rolling_buffers.get(second)
-            size = chains.true_sizes[second] if rows is None else rows * view.stride
-            rolling_buffer = None if rows is None else RollingBuffer(rows, view.height if self.upwards else 0)
-            reads, writes, members = spans(self._ordered, self.done, first, second, rolling_buffer)
-            exact = {chains.in_place(self._ordered[member]).get(first) for member in members}
-            agreed = exact.pop() if len(exact) == 1 else None
-            if self.upwards:
-                agreed = self._turn(pair, agreed, size)
-            allowed = span_distances(reads, writes, agreed, chains.sizes[first], round_up(size, ALIGNMENT))
-            if allowed is not None:
-                found.append(AllowedOverlap(first, second, *allowed))
-        return tuple(found)
+        return tuple(found for found in map(self._overlap, self._pairs) if found is not None)
+
+    def _overlap(self, pair: tuple[str, str]) -> AllowedOverlap | None:
+        """The distances at which a pair may share bytes, in the direction of work; None where it may not."""
+        if pair not in self._overlaps:
+            self._overlaps[pair] = self._find_overlap(*pair)
+        return self._overlaps[pair]
+
+    def _find_overlap(self, first: str, second: str) -> AllowedOverlap | None:
+        chains, rows = self._chains, self.rolling_buffers.get(second)
+        view = next(layer.output for layer in reversed(self._ordered) if layer.output.buffer == second)
+        size = chains.true_sizes[second] if rows is None else rows * view.stride
+        rolling_buffer = None if rows is None else RollingBuffer(rows, view.height if self.upwards else 0)
+        reads, writes, members = spans(self._ordered, self.done, first, second, rolling_buffer)
+        exact = {chains.in_place(self._ordered[member]).get(first) for member in members}
+        agreed = exact.pop() if len(exact) == 1 else None
+        if self.upwards:
+            agreed = self._turn(AllowedOverlap(first, second), agreed, size)
+        allowed = span_distances(reads, writes, agreed, chains.sizes[first], round_up(size, ALIGNMENT))
+        return allowed and AllowedOverlap(first, second, *allowed)
 
 
 def _same_rows(made: Map, read: Map) -> bool:
@@ -502,7 +518,6 @@ class Group(ABC):
     last: int
     size_bytes: int  # of everything alive meanwhile
     cycles: int
-    overlaps: tuple[AllowedOverlap, ...] = ()
     kept: Mapping[int, ConstantBlock] = field(default_factory=dict)  # by operation of the program
     upwards: bool = False  # from the last row to the first
 
@@ -514,6 +529,11 @@ class Group(ABC):
     @abstractmethod
     def rolling_buffer_bytes(self) -> Mapping[str, int]:
         """Bytes of the buffers that hold some parts only."""
+
+    @property
+    def overlaps(self) -> tuple[AllowedOverlap, ...]:
+        """Pairs that may share bytes, at distances that count from the starts."""
+        return ()
 
     @property
     def turn_spans(self) -> Mapping[str, Rows]:
@@ -535,6 +555,10 @@ class RowGroup(Group):
     def layers(self) -> tuple[Sliced, ...]:
         """The layers in program order."""
         return self.interleaved.layers
+
+    @property
+    def overlaps(self) -> tuple[AllowedOverlap, ...]:
+        return self.interleaved.overlaps
 
     @property
     def rolling_buffers(self) -> Mapping[str, int]:
