@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from npu_memplan.artifact import Artifact
@@ -295,6 +294,8 @@ def run_layers(
     directory: Path, options: RunOptions, inputs: Sequence[Array], model: object, dump: Path | None, as_json: bool
 ) -> None:
     """Run the artifact once on the host and print every operator; `dump`: a folder that gets the tensors."""
+    import click  # a check, which compares layers as well, prints nothing
+
     if not isinstance(model, TFLiteReference):
         raise RunnerError("--layers compares with the tensors of a .tflite: give --reference MODEL.tflite")
     runner = LocalRunner(directory, replace(options, pools_after=False))

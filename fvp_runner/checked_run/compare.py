@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def open_model(
         raise_lack_of_memory(error)
         text = f"{type(error).__name__}: {describe_error(error, folder)}"
         return RunFacts(refused=f"the reference cannot run it: {text}")
-    return RunFacts(reference=model.what, reference_version=_reference_version(model.package)), model, expected
+    return RunFacts(reference=model.what, reference_package=model.package), model, expected
 
 
 def _reference_outputs(model: Any, inputs: Sequence[Sequence[Array]], keeps_states: bool) -> list[tuple[Array, ...]]:
@@ -77,13 +76,6 @@ def _load_operators_of(operators: Sequence[str]) -> None:
 
         for path in operators:
             load_operators(path)
-
-
-def _reference_version(package: str) -> str:
-    """The version of the reference; empty where it is a program of its own."""
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return ""
 
 
 def describe_error(error: BaseException, folder: Path | None) -> str:
@@ -227,7 +219,7 @@ def compare_file(request: RunRequest, report_phase: Callable[[str, RunFacts], No
             differs = any(output.mismatches for output in outputs)
             rows = _first_operator(model, values, recorder) if differs and isinstance(model, KeptStates) else ()
             runs.append(InputFacts(text, outputs, operators=rows))
-        facts = RunFacts("", facts.reference, facts.reference_version, tuple(runs))
+        facts = RunFacts("", facts.reference, facts.reference_package, tuple(runs))
         if runs[-1].stopped:
             break
     return facts

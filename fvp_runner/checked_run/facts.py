@@ -48,6 +48,6 @@ class RunFacts:
 
     refused: str = ""
     reference: str = ""
-    reference_version: str = ""
+    reference_package: str = ""  # that it is part of; its version is looked up where that takes no time
     runs: tuple[InputFacts, ...] = ()
     references_disagree: str = ""  # on an input whose outputs differ: which operators two references make otherwise

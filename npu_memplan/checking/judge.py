@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from importlib import metadata
 
 import msgspec
 
@@ -186,7 +187,7 @@ def judge_program(program: Judged, facts: RunFacts) -> CheckResult:
         CheckVerdict.EQUAL,
         runner=program.runner,
         reference=facts.reference,
-        reference_version=facts.reference_version,
+        reference_version=_package_version(facts.reference_package),
         inputs=tuple(run.input for run in facts.runs),
         elements=sum(output.elements for output in outputs),
         mismatches=sum(output.mismatches for output in outputs),
@@ -272,6 +273,13 @@ def is_right(operators: Sequence[Operator], result: CheckResult) -> bool:
     found = operators[first.operator]
     unproven = found.agent is Agent.NPU and found.claim.exactness is Exactness.UNPROVEN
     return not (unproven and first.unit == "LSB" and (first.max_abs_diff or 0) > 1)
+
+
+def _package_version(package: str) -> str:
+    """The version of the reference's package; empty where the reference is a program of its own."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return ""
 
 
 def _finite_value(value: float) -> float | None:
@@ -412,7 +420,7 @@ def _facts_from(request: RunRequest, messages: list[dict[str, object]], in_time:
         return RunFacts(refused=f"the reference {ended}")
     if phase == PROGRAM:
         stopped = InputFacts(request.inputs[len(facts.runs)], stopped=f"the compiled C {ended}")
-        return RunFacts("", facts.reference, facts.reference_version, (*facts.runs, stopped))
+        return RunFacts("", facts.reference, facts.reference_package, (*facts.runs, stopped))
     if phase:  # single operators were looked at: without them the facts stand
         return facts
     raise InternalError(f"the process {ended} before it began")

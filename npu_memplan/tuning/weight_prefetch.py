@@ -109,7 +109,7 @@ def search_programs(
     estimated: list[PrefetchCandidate] = []
     if fast is not None:
         limit = max(_limit(program, fast) for program in programs)
-        forms = _cut_forms(_different(programs, fast, limit), rank, fast, limit, budget)
+        forms = _cut_forms(_different(programs, fast, limit, rank), rank, fast, limit, budget)
         estimated = sorted(forms, key=_optimistic_cycles)
         _search_copies(forms, incumbent, budget)
     return _settle(incumbent, tuple(estimated), rank)
@@ -367,11 +367,11 @@ class _Uncut:
 _Forms = dict[PrefetchCandidate, tuple[_Uncut, int]]  # what each is cut from, and into slices of how many bytes
 
 
-def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Planned]:
+def _different(programs: Sequence[Planned], fast: int, limit: int, rank: Ranking) -> list[Planned]:
     """The programs that read their constants in place, each once, in pools that are no larger."""
     found: list[tuple[list[NpuProgram], Planned]] = []
     for program in programs:
-        made = _read_in_place(program, fast, limit)
+        made = _read_in_place(program, fast, limit, rank)
         if made is not None:
             calls = [call.program for call in npu_calls(made.extracted.program)]
             if all(calls != known for known, _ in found):
@@ -423,7 +423,8 @@ def read_in_place(extracted: Extracted) -> Extracted:
     return rebuild_problem(extracted, changed) if changed else extracted
 
 
-def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
+def _read_in_place(planned: Planned, fast: int, limit: int, rank: Ranking) -> Planned | None:
     """`planned` as `read_in_place` makes it, planned in pools that are no larger; None where that cannot be planned."""
-    without = read_in_place(planned.extracted)
+    if (without := rank.in_place.get(planned.extracted)) is None:
+        without = rank.in_place[planned.extracted] = read_in_place(planned.extracted)
     return planned if without is planned.extracted else planned_again(planned, without, fast, limit)
