@@ -35,6 +35,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import product
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,9 @@ from .rescale import Int64
 _END_OF_STREAM = 7  # as ZDIV
 _NO_ZERO_RUNS = 6  # as ZDIV
 _UNCOMPRESSED = 7  # as WDIV
+_WORD = Struct("<I")
+_ONES = bytes(bits.bit_count() for bits in range(1 << 12))  # in twelve bits
+_MASKS = tuple((1 << length) - 1 for length in range(13))
 _MAX_WEIGHTS = 1 << 26  # a stream that says more is damaged; also bounds the memory used here
 
 
@@ -224,12 +228,12 @@ class _Decoder:
         remain_at: list[int] = []
         counts: list[int] = []
         seen = previous = 0
+        read, ones, masks = _WORD.unpack_from, _ONES, _MASKS
         while seen < count and position <= limit:
-            byte = position >> 3
-            bits = int.from_bytes(data[byte : byte + 4], "little") >> (position & 7)
+            bits = read(data, position >> 3)[0] >> (position & 7)
             unary_at.append(position)
-            length = (bits & 0xFFF).bit_count()
-            found = 12 if truncated else 12 - (bits >> 12 & ((1 << length) - 1)).bit_count()
+            length = ones[bits & 0xFFF]
+            found = 12 if truncated else 12 - ones[bits >> 12 & masks[length]]
             position += 12 + length
             remain_at.append(position)
             position += previous * weight_div

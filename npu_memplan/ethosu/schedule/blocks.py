@@ -182,7 +182,7 @@ class Blocks:
         found = False
         for room in _ROOMS if target.rams else (_Room(), _Room(smallest=True)):
             for part_kernel in (shape.part_kernel,) if ordered else (False, True):
-                work = replace(shape, part_kernel=part_kernel)
+                work = shape if part_kernel == shape.part_kernel else replace(shape, part_kernel=part_kernel)
                 for micro in _micro_blocks(target, work, operation, encoded):
                     base: Work | None = None
                     fixed = operation[R.OFM_BLK_DEPTH_M1] + 1 if encoded else None

@@ -6,7 +6,7 @@ Invariant: a `ResourceUse` is a sum over the operation's blocks; `timeline` deci
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
@@ -246,7 +246,8 @@ def add_waits(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
     """Unordered needs with what each load waits for."""
     ahead_bytes, written = accelerator.weights_ahead_bytes, _written(needs.loads) / needs.blocks
     loads = tuple(_in_order(needs, load, written, ahead_bytes) for load in needs.loads)
-    return replace(needs, loads=loads)
+    known = (needs.operation, needs.multipliers, needs.output, loads, needs.macs, needs.blocks, needs.jobs)
+    return ResourceUse(*known, needs.carried)
 
 
 def _written(loads: Iterable[Load]) -> float:
@@ -281,18 +282,17 @@ def _pause_stretch(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:
 def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap, cores: int = 0) -> tuple[Load, ...]:
     """`cores` that work on it; 0: the DMA does."""
     found, requesters = [], accelerator.requester_count if cores else accelerator.transfer_requesters
+    regions, share = memory_map.regions, memory_map.assumptions.in_flight_share
     for flow in moved:
-        if flow.region >= 0 and flow.traffic.requests:
-            memory = memory_map.regions.get(flow.region, memory_map.regions[1])
-            copied = flow.role is Role.DMA_SRC
-            cycles = memory.cycles(flow.traffic, flow.writes, requesters, not copied)
+        role, traffic, writes = flow.role, flow.traffic, flow.writes
+        if flow.region >= 0 and traffic.requests:
+            memory = regions[flow.region] if flow.region in regions else regions[1]
+            cycles = memory.cycles(traffic, writes, requesters, role is not Role.DMA_SRC)
+            asking = max(cycles, _asking(flow, memory, accelerator, share))
             if cores and accelerator.core_bytes:
-                lines = 1 if flow.role in _INPUTS else cores
-                carried = flow.traffic.beats * accelerator.port_bytes / (accelerator.core_bytes * lines)
-            else:
-                carried = 0.0
-            asking = max(cycles, carried, _asking(flow, memory, accelerator, memory_map.assumptions.in_flight_share))
-            found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles, flow.channel, asking))
+                lines = 1 if role in _INPUTS else cores
+                asking = max(asking, traffic.beats * accelerator.port_bytes / (accelerator.core_bytes * lines))
+            found.append(Load(role, memory, writes, traffic, cycles, flow.channel, asking))
     return tuple(found)
 
 

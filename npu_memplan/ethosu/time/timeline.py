@@ -196,7 +196,8 @@ class TimingModel:
             shared.settle(client)
         self.answers[client] = needs.output_latency
 
-    def kernel(self, needs: ResourceUse) -> Slot:
+    def kernel(self, needs: ResourceUse, depends: int | None = None) -> Slot:
+        """Run a kernel; `depends`: its BLOCKDEP, if not that of its registers."""
         limit = self.accelerator.max_outstanding_kernels
         if len(self.kernels) >= limit:
             self.now = max(self.now, self.kernels[-limit])
@@ -206,7 +207,7 @@ class TimingModel:
         # What registers lay out for this kernel must be free: its input's room when the one before has multiplied, and
         # its accumulators when that has put out.
         free = before.multipliers if self.accelerator.shares_ram else before.fetch
-        start = max(self.now, free, before.end - needs.depends * before.block)
+        start = max(self.now, free, before.end - (needs.depends if depends is None else depends) * before.block)
         start += self.launch
         first = start + traffic.input_latency + traffic.input_asking / jobs
         multiply = max(first, before.write if self.accelerator.awaits_response else before.output)
@@ -300,9 +301,8 @@ def in_a_row(needs: ResourceUse, accelerator: Architecture, memory_map: MemoryMa
     """The cycles by which a kernel makes a stream longer in which another like it runs before, for which it need not
     wait; its commands are not counted.
     """
-    free = needs.for_operation(needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP}))
     clock = TimingModel.at_start(accelerator, memory_map)
-    once, twice = (clock.kernel(free).stop for _ in range(2))
+    once, twice = (clock.kernel(needs, MAX_BLOCKDEP).stop for _ in range(2))
     return round(twice - once)
 
 

@@ -53,10 +53,11 @@ def flows(operation: Operation, work: Work, accelerator: Architecture) -> Iterat
         yield Flow(Role.IFM2, work.ifm2.region, False, matrix * work.plane_blocks, Channel.INPUT_STREAM)
     elif work.ifm2 is not None:
         yield Flow(Role.IFM2, work.ifm2.region, False, _input(work, work.ifm2, accelerator), inputs)
+    times = work.plane_blocks
     for role, streams in constant_streams(operation, accelerator):
-        total = Traffic()
-        for core in streams:
-            total += run(operation.get(core.length), work.plane_blocks, accelerator)
+        total = run(operation.get(streams[0].length), times, accelerator)
+        for core in streams[1:]:
+            total += run(operation.get(core.length), times, accelerator)
         yield Flow(role, operation.get(streams[0].region), False, total, _reader(role, operation))
     made = _map(work.ofm, work.ofm.height, work.x.blocks, work.block.depth, accelerator)
     yield Flow(Role.OFM, work.ofm.region, True, made)

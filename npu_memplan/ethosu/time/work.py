@@ -24,11 +24,8 @@ class Axis:
 
     blocks: tuple[tuple[int, int], ...]  # (size, how many): whole blocks, then the rest
     reads: tuple[tuple[int, int], ...]  # (input elements, how many) of blocks and pieces of the window, without padding
-
-    @property
-    def read(self) -> int:
-        """Input elements that all blocks read."""
-        return sum(size * count for size, count in self.reads)
+    count: int  # of its blocks
+    read: int  # input elements that all blocks read
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ class Work:
     @property
     def plane_blocks(self) -> int:
         """OFM blocks of one depth: how often the weights are read."""
-        return sum(n for _, n in self.y.blocks) * sum(n for _, n in self.x.blocks)
+        return self.y.count * self.x.count
 
     @property
     def sums_channels(self) -> bool:
@@ -234,7 +231,7 @@ def _pieces(taps: int, most: int) -> tuple[range, ...]:
 def _axis(extent: Extent, block: int) -> Axis:
     blocks = _split(extent.size, block)
     if extent.window is None:
-        return Axis(blocks, _split(extent.source, block))
+        return _count_blocks(blocks, _split(extent.source, block))
     stride, dilation, pad = extent.window
     reads: dict[int, int] = {}
     for start in range(0, extent.size, block):
@@ -247,7 +244,11 @@ def _axis(extent: Extent, block: int) -> Axis:
                 extent.upscale,
             )
             reads[size] = reads.get(size, 0) + 1
-    return Axis(blocks, tuple(reads.items()))
+    return _count_blocks(blocks, tuple(reads.items()))
+
+
+def _count_blocks(blocks: tuple[tuple[int, int], ...], reads: tuple[tuple[int, int], ...]) -> Axis:
+    return Axis(blocks, reads, sum(n for _, n in blocks), sum(size * n for size, n in reads))
 
 
 def _count_inside(first: int, last: int, source: int, upscale: int) -> int:
