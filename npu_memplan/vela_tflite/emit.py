@@ -485,7 +485,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
 def _time(emitted: Emitted) -> str:
     """The time of an inference; of TFLite Micro's kernels, which the build chooses, nothing is known."""
     theirs = emitted.vela_stream_cycles
-    vela = f"; Vela's own stream: {theirs:,}" if theirs else ""
+    vela = f"; Vela's own stream by the same estimate: {theirs:,}" if theirs else ""
     spent = milliseconds_between(emitted.by_model.values(), emitted.clock_hz)
     npu = f"about {spent} (estimated), {emitted.cycles:,} cycles{vela}"
     return f"time       {_with_kernels(npu, emitted.unknown_calls)}"

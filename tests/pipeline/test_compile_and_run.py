@@ -48,7 +48,7 @@ def test_compile_prints_the_plan_and_run_says_bit_exact(cli, tmp_path) -> None:
     )
     assert made.code == 0
     assert made.out.startswith("digits: sram 6,144 bytes, optimal; ")
-    assert "beside Vela: sram 6,144 bytes, Vela 6,144 (the same); " in made.out
+    assert "Vela's own program: sram 6,144 bytes (here the same); " in made.out
     assert len(made.out.splitlines()) <= 8
     ran = cli("run", out, "--on", "local", "--input", "random:7", "--reference", MODEL)
     assert ran.code == 0
@@ -122,7 +122,7 @@ def test_vela_is_not_compared_where_it_counts_other_things(cli, tmp_path: Path) 
         "compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX"
     )
     assert made.code == 0
-    assert "beside Vela: NPU " in made.out
+    assert "Vela's own program: NPU " in made.out
     assert Artifact.load(tmp_path / "out").vela_arena_bytes == {}
 
 

@@ -33,7 +33,8 @@ def test_a_real_compile_is_beside_vela(shared_model: Callable[[str], Path]) -> N
     ours, vela = artifact.pool_bytes("sram"), artifact.vela_arena_bytes["sram"]
     lines = first_screen(artifact, PLACE)
     assert lines[0].startswith(f"kws_ref_model: sram {ours:,} bytes, {artifact.plan.status.value}; NPU about 0.")
-    assert lines[1].startswith(f"beside Vela: sram {ours:,} bytes, Vela {vela:,} (-")
+    assert lines[1].startswith(f"Vela's own program: sram {vela:,} bytes (here -")
+    assert " ms by our estimate (here -" in lines[1]
     assert lines[3].startswith("selected: native lowering, ")
     assert lines[2].startswith("Results: 13 operators, all expected exact (not run) against tflite-micro")
     assert "objective: the fewest cycles within Vela's bytes, then the fewest bytes within 1 % of them" in lines
@@ -48,7 +49,7 @@ def test_a_board_has_vela_beside_and_its_memories(shared_model: Callable[[str], 
     assert artifact.estimated_cycles is not None
     assert 0 < artifact.estimated_cycles < sum(artifact.timing.vela_stream_bounds.values())
     lines = first_screen(artifact, PLACE)
-    assert lines[2].startswith(f"beside Vela: sram {artifact.pool_bytes('sram'):,} bytes, Vela 22,192 (")
+    assert lines[2].startswith("Vela's own program: sram 22,192 bytes (here ")
     assert any(line.startswith("alif-e7-hp: SRAM0 ") for line in lines)
 
 
@@ -100,9 +101,9 @@ def test_wrong_results_come_first(small: Artifact) -> None:
 
 
 def test_the_same_and_what_vela_does_not_say(small: Artifact) -> None:
-    assert "beside Vela" not in screen(replace(small, vela_arena_bytes={}, timing=None))
+    assert "Vela's own program" not in screen(replace(small, vela_arena_bytes={}, timing=None))
     used = small.pool_bytes("sram")
-    assert f"beside Vela: sram {used:,} bytes, Vela {used:,} (the same)\n" in screen(
+    assert f"Vela's own program: sram {used:,} bytes (here the same)\n" in screen(
         replace(small, vela_arena_bytes={"sram": used}, timing=Timing(1e6, {}))
     )
 

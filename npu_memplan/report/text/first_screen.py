@@ -49,7 +49,7 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
     claims = result_texts(artifact)
     if artifact.check.verdict is CheckVerdict.DIFFERS:
         yield from claims
-    yield from _beside_vela(artifact)
+    yield from _comparison_with_vela(artifact)
     if artifact.check.verdict is not CheckVerdict.DIFFERS:
         yield from claims
     if artifact.target.accelerator != NO_NPU and not artifact.npu_operations:
@@ -94,18 +94,18 @@ def _selected_program(artifact: Artifact) -> str:
     return "; ".join(clauses)
 
 
-def _beside_vela(artifact: Artifact) -> Iterator[str]:
-    """Bytes and time of Vela's own compile, and of this one; by the same estimate for both."""
+def _comparison_with_vela(artifact: Artifact) -> Iterator[str]:
+    """Bytes and time of Vela's own compile, and how this one differs; by the same estimate for both."""
     parts = []
     for pool, theirs in artifact.vela_arena_bytes.items():
-        ours = artifact.pool_bytes(pool)
-        parts.append(f"{pool} {ours:,} bytes, Vela {theirs:,} ({difference_text(ours, theirs)})")
+        change = difference_text(artifact.pool_bytes(pool), theirs)
+        parts.append(f"{pool} {theirs:,} bytes (here {change})")
     whole, velas = artifact.total_milliseconds, artifact.vela_milliseconds
     if whole and velas is not None:
         what = "NPU and CPU" if artifact.host_cycles else "NPU"
-        parts.append(f"{what} {whole[0]:.3f} ms, Vela {velas:.3f} ms ({difference_text(whole[0], velas)})")
+        parts.append(f"{what} {velas:.3f} ms by our estimate (here {difference_text(whole[0], velas)})")
     if parts:
-        yield f"beside Vela: {'; '.join(parts)}"
+        yield f"Vela's own program: {'; '.join(parts)}"
 
 
 def objective_text(target: CompileOptions) -> str:

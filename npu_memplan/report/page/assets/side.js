@@ -26,9 +26,9 @@ function makeCards() {
 function makeVelaCard(host) {
   const used = new Map(data.pools.map((p) => [p.name, p.used]));
   const rows = Object.entries(data.vela.bytes).filter(([name]) => used.has(name)).map(([name, theirs]) => [name + ", KiB", used.get(name), theirs, inKib]);
-  if (data.vela.cycles && data.estimated_cycles) rows.push(["cycles", data.estimated_cycles, data.vela.cycles, number.format]);
+  if (data.vela.cycles && data.estimated_cycles) rows.push(["cycles, both by our estimate", data.estimated_cycles, data.vela.cycles, number.format]);
   if (!rows.length) return;
-  const card = element("div", { class: "card", id: "vela" }, element("div", { class: "label" }, "beside Vela", element("span", {}, "ours / Vela's")));
+  const card = element("div", { class: "card", id: "vela" }, element("div", { class: "label" }, "compared with Vela", element("span", {}, "ours / Vela's")));
   for (const [label, ours, theirs, text] of rows) {
     const most = Math.max(ours, theirs), change = (100 * (ours - theirs)) / theirs;
     card.append(element("div", { class: "pair" },
