@@ -57,7 +57,8 @@ def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_
         artifact = write_project(folder, found, cmsis_pack)
     if to_do := steps_to_do(found):
         click.echo(f"to do first: {to_do}")
-    click.echo(f"{directory}: firmware of {artifact.name} for {found.name}; build {'and run ' if found.qemu else ''}it with:")
+    steps = "build and run" if found.qemu else "build"
+    click.echo(f"{directory}: firmware of {artifact.name} for {found.name}; {steps} it with:")
     click.echo(f"  cd {directory}")
     for line in build_commands(found):
         click.echo(f"  {line}")
