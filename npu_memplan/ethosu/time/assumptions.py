@@ -40,7 +40,7 @@ _BUFFERS = (
 LEFT_OUT: Mapping[Product, tuple[float, float]] = {
     Product.U55: (0.98, 1.07),
     Product.U65: (0.95, 1.07),
-    Product.U85: (0.91, 1.10),
+    Product.U85: (0.93, 1.10),
 }
 SEARCHED = CONTENDED  # programs are searched for under it: most of them gain least on Vela's program there
 

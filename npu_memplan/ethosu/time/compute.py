@@ -18,9 +18,16 @@ _STEP_WEIGHTS = 32  # input channels, or channels times taps, of a kernel step
 
 def multiplier_cycles(work: Work, accelerator: Architecture) -> int:
     """Cycles in which the multipliers (or the pooling engine) are busy, weight decoding included."""
-    if work.engine is Engine.ELEMENTWISE:
-        return 0
-    return sum(count * _block(work, accelerator, *shape) for *shape, count in sub_blocks(work))
+    return sum(cycles_by_depth(work, accelerator).values())
+
+
+def cycles_by_depth(work: Work, accelerator: Architecture) -> dict[int, int]:
+    """The same by the channels of the blocks."""
+    found: dict[int, int] = {}
+    if work.engine is not Engine.ELEMENTWISE:
+        for height, width, depth, count in sub_blocks(work):
+            found[depth] = found.get(depth, 0) + count * _block(work, accelerator, height, width, depth)
+    return found
 
 
 def output_cycles(work: Work, accelerator: Architecture) -> float:
@@ -75,7 +82,8 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
     if work.part_kernel:
         return cycles * -(-work.ifm.depth // work.traits.channels)
     if work.sums_channels and accelerator.micro_blocks:  # the last slice has only the channels that are left
-        return -(-cycles * work.ifm.depth // work.slice_channels)
+        channels = work.traits.channels
+        return -(-cycles * -(-work.ifm.depth // channels) * channels // work.slice_channels)
     if work.sums_channels:
         return cycles * -(-work.ifm.depth // work.slice_channels)
     return cycles

@@ -5,7 +5,7 @@ Invariant: a `ResourceUse` is a sum over the operation's blocks; `timeline` deci
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -15,9 +15,9 @@ from ..program.access import Role
 from ..stream.decode import Operation
 from ..stream.fields import kind_of
 from ..stream.isa import Op, Register
-from .compute import multiplier_cycles, output_cycles
+from .compute import cycles_by_depth, output_cycles
 from .memory import Memory, MemoryMap, Traffic
-from .traffic import Flow, dma_flows, flows
+from .traffic import Flow, dma_flows, flows, read_shares
 from .work import Work, work_of
 
 _INPUTS = (Role.IFM, Role.IFM2)
@@ -143,6 +143,7 @@ class ResourceUse:
     blocks: int  # pieces in which its output is made
     jobs: int  # blocks times slices of input channels: steps of reading the input
     carried: tuple[float, float] = (0.0, 0.0)  # cycles between ports and cores: of what it reads, and of what it writes
+    by_depth: float = 0.0  # cycles that multiplying takes at least, since each depth of blocks waits for what it reads
 
     @cached_property
     def floor(self) -> float:
@@ -159,7 +160,7 @@ class ResourceUse:
     @property
     def multiplying(self) -> float:
         """Cycles from the first multiplication to the last, were the inputs there."""
-        return max(self.multipliers * self.traffic.paused, self.traffic.late)
+        return max(self.multipliers * self.traffic.paused, self.traffic.late, self.by_depth)
 
     @property
     def is_transfer(self) -> bool:
@@ -210,17 +211,45 @@ def unordered_resource_use(
     operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
 ) -> ResourceUse:
     """The same before its loads wait for one another: what they need of their memories, which gives its `floor`."""
-    loads = _loads(flows(operation, work, accelerator), accelerator, memory_map, work.traits.cores)
+    loads = _loads(flows(operation, work, accelerator), accelerator, memory_map, work)
+    multiplied = cycles_by_depth(work, accelerator)
     return ResourceUse(
         operation,
-        multiplier_cycles(work, accelerator),
+        sum(multiplied.values()),
         ceil(output_cycles(work, accelerator)),
         loads,
         work.macs,
         work.steps,
         work.blocks * work.slices,
         _transport_cycles(loads, accelerator, work.traits.cores),
+        _cycles_by_depth(work, loads, multiplied, accelerator),
     )
+
+
+def _cycles_by_depth(
+    work: Work, loads: Iterable[Load], multiplied: Mapping[int, int], accelerator: Architecture
+) -> float:
+    """Cycles of a convolution's blocks where input stays for several depths: while one depth is made, its weights and
+    the next one's input are read, and a depth of few channels may take less than that.
+    """
+    if not accelerator.input_bytes or work.depth_blocks < 2 or not work.sums_channels:
+        return 0.0
+    inputs: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    asking = 0.0  # for weights
+    for load in loads:
+        if not load.writes:
+            of_role = inputs if load.role in _INPUTS else weights
+            of_role[load.memory.name] = of_role.get(load.memory.name, 0.0) + load.cycles
+            asking = max(asking, load.asking if load.role is Role.WEIGHTS else 0.0)
+    last, other = read_shares(work, accelerator)
+    total, (final, _) = 0.0, work.depths[-1]
+    for depth, count in work.depths:
+        share, busy = depth / work.made.depth, multiplied[depth] / count
+        for read, times in ((last, depth == final), (other, count - (depth == final))):
+            needed = (inputs.get(name, 0.0) * read + weights.get(name, 0.0) * share for name in {*inputs, *weights})
+            total += times * max(busy, asking * share, *needed)
+    return total
 
 
 def _transport_cycles(loads: Iterable[Load], accelerator: Architecture, cores: int) -> tuple[float, float]:
@@ -247,7 +276,7 @@ def add_waits(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
     ahead_bytes, written = accelerator.weights_ahead_bytes, _written(needs.loads) / needs.blocks
     loads = tuple(_in_order(needs, load, written, ahead_bytes) for load in needs.loads)
     known = (needs.operation, needs.multipliers, needs.output, loads, needs.macs, needs.blocks, needs.jobs)
-    return ResourceUse(*known, needs.carried)
+    return ResourceUse(*known, needs.carried, needs.by_depth)
 
 
 def _written(loads: Iterable[Load]) -> float:
@@ -279,16 +308,20 @@ def _pause_stretch(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:
     return load.memory.pulse.stretch(needs.multipliers * ahead_bytes / load.traffic.bytes)
 
 
-def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap, cores: int = 0) -> tuple[Load, ...]:
-    """`cores` that work on it; 0: the DMA does."""
+def _loads(
+    moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap, work: Work | None = None
+) -> tuple[Load, ...]:
+    """The loads of the kernel `work`, or of the DMA."""
+    cores = work.traits.cores if work else 0
     found, requesters = [], accelerator.requester_count if cores else accelerator.transfer_requesters
-    regions, share = memory_map.regions, memory_map.assumptions.in_flight_share
+    regions = memory_map.regions
+    share = memory_map.assumptions.in_flight_share or accelerator.in_flight_share
     for flow in moved:
         role, traffic, writes = flow.role, flow.traffic, flow.writes
         if flow.region >= 0 and traffic.requests:
             memory = regions[flow.region] if flow.region in regions else regions[1]
             cycles = memory.cycles(traffic, writes, requesters, role is not Role.DMA_SRC)
-            asking = max(cycles, _asking(flow, memory, accelerator, share))
+            asking = max(cycles, _asking(flow, memory, accelerator, share, work))
             if cores and accelerator.core_bytes:
                 lines = 1 if role in _INPUTS else cores
                 asking = max(asking, traffic.beats * accelerator.port_bytes / (accelerator.core_bytes * lines))
@@ -296,12 +329,15 @@ def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryM
     return tuple(found)
 
 
-def _asking(flow: Flow, memory: Memory, accelerator: Architecture, share: float | None) -> float:
+def _asking(flow: Flow, memory: Memory, accelerator: Architecture, share: float, work: Work | None) -> float:
     """Each byte's room in its reader's buffer is taken from the request on until it has come; the first bufferful is
-    requested at once.
+    requested at once. The buffer of scales has those of one block alone.
     """
     room = accelerator.in_flight_bytes.get(flow.channel, 0) if flow.channel else 0
     if not room or flow.writes:
         return 0.0
-    waiting = max(0, flow.traffic.beats * accelerator.port_bytes - room)
-    return waiting * memory.turn / (room * (share or accelerator.in_flight_share))
+    if flow.channel is Channel.SCALES and work:
+        of_channel = flow.traffic.bytes / work.plane_blocks / work.made.depth
+        rounds = sum(count * max(1.0, of_channel * depth / (room * share)) for depth, count in work.depths)
+        return (work.plane_blocks * rounds - 1) * memory.turn
+    return max(0, flow.traffic.beats * accelerator.port_bytes - room) * memory.turn / (room * share)

@@ -102,11 +102,30 @@ def _again(once: Traffic, work: Work, accelerator: Architecture) -> Traffic:
     slices, again = work.slices, work.depth_blocks - 1
     if not accelerator.input_bytes or len(work.pieces) > 1:
         return once * work.depth_blocks
-    rows, columns = (max((size for size, _ in axis.reads), default=1) for axis in (work.y, work.x))
-    slice_bytes = rows * columns * min(work.slice_channels, work.ifm.depth) * work.ifm.element_bytes
-    stay = min(slices, _SLICES, accelerator.input_bytes // max(slice_bytes, 1))
+    stay = min(slices, _SLICES, _room(work, accelerator))
     moved = (n + n * again * (slices - stay) // slices for n in (once.bytes, once.beats, once.requests))
     return Traffic(*moved)
+
+
+def _room(work: Work, accelerator: Architecture) -> int:
+    """Slices of the input's channels that there is room for inside the NPU."""
+    rows, columns = (max((size for size, _ in axis.reads), default=1) for axis in (work.y, work.x))
+    slice_bytes = rows * columns * min(work.slice_channels, work.ifm.depth) * work.ifm.element_bytes
+    return accelerator.input_bytes // max(slice_bytes, 1)
+
+
+def read_shares(work: Work, accelerator: Architecture) -> tuple[float, float]:
+    """The share of its input that a convolution reads while it makes the last depth of output blocks of a plane, and
+    while each other one: the next plane's input comes with the last, but for slices that there is room for before.
+    """
+    slices, later = work.slices, work.depth_blocks - 1
+    if not later or len(work.pieces) > 1:
+        return 1 / work.depth_blocks, 1 / work.depth_blocks
+    room = _room(work, accelerator)
+    again = (slices - min(slices, _SLICES, room)) / slices
+    early = min(max(room - slices, 0), slices) / slices
+    total = 1 + again * later
+    return (1 - early) / total, (again + early / later) / total
 
 
 def _map(
