@@ -4,6 +4,7 @@ enlarged, several results; where groups begin and end.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.tuning.cascades import best_choice
 from npu_memplan.vocabulary import is_npu
-from tests.support.random_networks.branching import KINDS, branching
+from tests.support.random_networks.branching import KINDS, Branches, branching
+from tests.support.random_networks.branching import Map as Tensor
 
 OPTIONS = CompileOptions(npu_compiler="tvm", objective="bytes")
 
@@ -44,6 +46,22 @@ def test_long_groups_need_few_bytes(kind: str, share: float, tmp_path: Path) -> 
     groups = CascadeSpace(program_of(kind, 30, tmp_path, 32))
     chosen = best_choice(groups, 0)
     assert chosen.size_bytes <= share * max(groups.chains.whole_bytes)
+
+
+@pytest.mark.parametrize("rows", [1024, 2500])
+def test_an_operation_is_cut_into_so_many_stripes_at_most(rows: int, tmp_path: Path) -> None:
+    d = Branches(1, 2)
+    image = Tensor(d.b.tensor((1, rows, 2, 4), "int8", 0.05, -3), rows, 2, 4)
+    d.b.inputs.append(image.index)
+    d.conv(d.conv(image, 4, 3), 4, 3)
+    (tmp_path / "net.tflite").write_bytes(d.finished().finish())
+    module = read(tmp_path / "net.tflite", request(OPTIONS)).module
+    (program,) = [from_primfunc(function) for function in module.functions.values() if is_npu(function)]
+    groups = CascadeSpace(program)
+    layers = groups.chains.chain(0, 1)
+    assert layers is not None
+    made = Counter(part.member for part in groups.group(layers, 1).parts)
+    assert {*made.values()} == {1024 if rows == 1024 else 834}  # 834 stripes of three rows
 
 
 @pytest.mark.parametrize("kind", ["randwire", "darts", "nasnet", "yolo"])

@@ -72,6 +72,11 @@ class Map:
         return self.offset + self.row_bytes <= self.stride
 
 
+MOST_STRIPES = 1024
+"""Parts that one operation is cut into at most: each is an operation of the stream, which takes flash and time. Only
+maps of more rows are concerned, such as those of a SOFTMAX over many vectors."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sliced:
     """An operation whose rows can be made apart from each other."""
@@ -85,8 +90,9 @@ class Sliced:
 
     @property
     def grain(self) -> int:
-        """Parts begin at multiples of so many rows."""
-        return 2 if self.upscale is Upscale.NEAREST else 1
+        """Parts begin at multiples of so many rows, so that there are `MOST_STRIPES` of them at most."""
+        rows = 2 if self.upscale is Upscale.NEAREST else 1
+        return rows * -(-self.output.height // (rows * MOST_STRIPES))
 
     def needs(self, source: Map, rows: Rows) -> Rows:
         """Rows of input `source` that output `rows` are made of."""
