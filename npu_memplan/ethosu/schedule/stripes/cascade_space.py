@@ -522,7 +522,7 @@ class _Step:
 
 def cycles_with_copies(near: CascadeSpace, far: CascadeSpace, chosen: Sequence[Group], limit_bytes: int) -> int:
     """The cycles of a program with the groups `chosen` in so many bytes. `near` has its constants beside the maps,
-    `far` where they are.
+    `far` where they are; they are copied where that takes no longer than to read them there.
     """
     done = port = 0  # when the last operation and the last copy end
     starts: list[int] = []
@@ -533,12 +533,13 @@ def cycles_with_copies(near: CascadeSpace, far: CascadeSpace, chosen: Sequence[G
             while first and spare[first - 1] >= size and begin > max(port, done - step.copy_cycles):
                 first -= 1
                 begin = starts[first]
+        copied = max(port, begin) + step.copy_cycles
+        start = max(done, copied)
+        if 0 < size <= left and start + step.near <= done + step.far:
             for index in range(first, len(spare)):
                 spare[index] -= size
             left -= size
-            port = max(port, begin) + step.copy_cycles
-            start = max(done, port)
-            done = start + step.near
+            port, done = copied, start + step.near
         else:
             start = done
             done += step.far
