@@ -49,7 +49,7 @@ def usual_accelerator(board: str) -> str:
 class Objective(Enum):
     """The objective of a compile, as `CompileOptions.resolved_objective` decides it from all options."""
 
-    CYCLES_IN_VELAS_BYTES = "the fewest cycles within Vela's bytes"  # neither a memory nor a way is named
+    CYCLES_IN_VELAS_BYTES = "the fewest cycles within Vela's bytes"  # neither a size nor a way is named
     CYCLES_IN_POOLS = "the fewest cycles within pools that have sizes"
     CYCLES = "the fewest cycles"  # of one program, in whatever memory it takes
     BYTES_IN_TIME = "the fewest bytes in which an inference is fast enough"
@@ -210,8 +210,8 @@ class CompileOptions:
         "", "--vela-ini", TARGET, "A vela.ini of your own that describes --system-config.", metavar="FILE", rare=True
     )
     board: str = option(
-        "", "--board", TARGET, "Pools, memories and clock of a board (npu-memplan boards lists them, or your file); "
-        "the fewest cycles that fit. all: write nothing, say on which boards it fits, with bytes and time.",
+        "", "--board", TARGET, "Pools, memories and clock of a board (npu-memplan boards lists them, or your file). "
+        "all: write nothing, say on which boards it fits, with bytes and time.",
         metavar="NAME|FILE.toml|all",
     )  # fmt: skip
     pools: Mapping[str, int] = option(
@@ -259,9 +259,10 @@ class CompileOptions:
         "artifact, where results are exact.", words=KERNELS, metavar="cmsis-nn=DIR",
     )  # fmt: skip
     objective: str = option(
-        "auto", "--objective", GOAL, "cycles: the fewest in the memory that is given, or in Vela's arena; auto: the "
-        "same, then the fewest bytes within 1 % of them where no memory is given; bytes: the least memory, also in "
-        "stripes, or on the CPU alone; quick efforts take that of one NPU compiler, and compare nothing.",
+        "auto", "--objective", GOAL, "cycles: the fewest in pools that are given, a board's memory, or Vela's arena; "
+        "auto: in pools that are given, or Vela's arena with the fewest bytes within 1 % of them; bytes: the least "
+        "memory, also in stripes, or on the CPU alone; quick efforts take that of one NPU compiler, and compare "
+        "nothing.",
         choices=("auto", "cycles", "bytes"),
     )  # fmt: skip
     effort: str = option(
@@ -314,9 +315,10 @@ class CompileOptions:
             return Objective.BYTES
         if self.max_ms is not None:
             return Objective.BYTES_IN_TIME
-        if self.has_size:
+        usual = not (self.is_cut or self.prefetch or self.accelerator == NO_NPU)
+        if self.pools or (self.board and (self.objective == "cycles" or not usual)):
             return Objective.CYCLES_IN_POOLS
-        if not (self.is_cut or self.prefetch or self.accelerator == NO_NPU):
+        if usual:
             return Objective.CYCLES_IN_VELAS_BYTES
         return Objective.CYCLES if self.objective == "cycles" else Objective.BYTES_OF_ONE
 

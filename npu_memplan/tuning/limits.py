@@ -4,7 +4,8 @@ The default (neither a size, a board nor a time is named): the fewest cycles wit
 mode; then, among programs within `_SLACK` of those cycles, the fewest bytes. Where Vela's arena counts other buffers
 than a plan does (host operators have scratch, states lie outside), the limit is the bytes of the best plan of Vela's
 stream; where Vela refuses the model, those of native lowering's plan. A pool that has a size of its own
-(Dedicated_Sram's) may be used up to it, as long as all pools together take no more bytes than Vela's.
+(Dedicated_Sram's) may be used up to it, as long as all pools together take no more bytes than Vela's. A board's
+memories are larger; where a program of more bytes is faster, a note names it.
 
 Invariant: no larger limit has more cycles than a smaller one tried before. The result is a verified plan within the
 limit, or with estimated cycles within the time that is asked for, and no pool keeps the limit as its own size.
@@ -24,7 +25,8 @@ from ..ethosu.time import MemoryMap
 from ..options import CompileOptions, Objective
 from ..planners import PlanningError
 from ..process.incidents import Attempts
-from ..request import Loaded
+from ..request import FASTER, Loaded
+from ..sizes import difference_text
 from ..stages import Planned
 from .candidate import ProgramCandidate, cycles_by_model
 from .ranking import (
@@ -39,7 +41,7 @@ from .ranking import (
     resize_pools,
     without_limits,
 )
-from .selection import COMPILERS, OURS, VELA, select_fastest
+from .selection import COMPILERS, OURS, VELA, build_best, search_backends, select_fastest
 from .smallest import smallest
 from .weight_prefetch import is_ended
 
@@ -111,9 +113,10 @@ class LimitSearch:
 def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float = 0) -> Planned:
     """The program for resolved `options`, whose pools have sizes; `enough` as for `select_fastest`.
 
-    Where the default program fits, it is that in pools of at most Vela's bytes, and nothing slower in larger ones. A
-    faster program of the next smaller pools is taken. In a board's memories, whose sizes nobody asked for, it has the
-    fewest bytes within `_SLACK` of the fewest cycles. Where nothing that is fast fits, it is the smallest.
+    Where the default program fits, it is that in pools of at most Vela's bytes, and nothing slower than the fastest in
+    Vela's bytes in larger ones. A faster program of the next smaller pools is taken. In a board's memories, whose
+    sizes nobody asked for, it has the fewest bytes within `_SLACK` of the fewest cycles. Where nothing that is fast
+    fits, it is the smallest.
     """
     usual = _default_in_pools(options, memory_map, models)
     if usual is not None and not _exceed_default_limits(options, models):
@@ -133,26 +136,32 @@ def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mode
     if options.has_rivals:
         best = beside_vela(best, models)
     best = _select_in_smaller_pools(best, options, models, rank, enough)
-    return best if usual is None else min(best, usual, key=rank)
+    if usual is None:
+        return best
+    fast = _default_in_pools(replace(options, objective="cycles"), memory_map, models) or usual
+    return min(best, usual, without_limits(fast, options, planned_sizes(options)), key=rank)
 
 
 def _select_in_smaller_pools(
     best: Planned, options: CompileOptions, models: ModelCache, rank: Ranking, enough: float
 ) -> Planned:
-    """`best`, or what the search finds in a pool smaller than it takes, as long as that is faster. The sizes are round
-    numbers, so that searches in several pools try the same.
-    """
+    """`best`, or what the search finds in a pool smaller than it takes, as long as that is faster."""
     name = options.planned_pools()[-1].name
     while options.has_rivals and name in options.pools and rank(best)[0] > enough and not is_ended():
         used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == name)
-        step = max(_ALIGNMENT, 1 << used.bit_length() >> _STEP_BITS)
-        sizes = {**options.pools, name: (used - 1) // step * step}
+        sizes = {**options.pools, name: _round_size(used - 1)}
         search = partial(_select_or_none, replace(options, pools=sizes), rank.memory_map, models)
         other = models.keep(("in smaller pools", tuple(sizes.items())), search)
         if other is None or rank(other)[0] >= rank(best)[0]:
             break
         best = beside_vela(without_limits(other, options, planned_sizes(options)), models)
     return best
+
+
+def _round_size(size_bytes: int) -> int:
+    """The next smaller round number, so that searches for several limits try the same pools."""
+    step = max(_ALIGNMENT, 1 << size_bytes.bit_length() >> _STEP_BITS)
+    return size_bytes // step * step
 
 
 def _select_or_none(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
@@ -173,7 +182,9 @@ def _default_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mo
     usual = _without_sizes(options)
     if not (options.pools and options.has_rivals and usual.resolved_objective is Objective.CYCLES_IN_VELAS_BYTES):
         return None
-    found = models.keep("the default program", lambda: tune_within_vela(usual, memory_map, models))
+    if options.board:  # its program may take two searches
+        return None
+    found = models.keep(("the default", usual.objective), lambda: tune_within_vela(usual, memory_map, models))
     if found is None or any(u.used_bytes > options.pools.get(u.pool, u.used_bytes) for u in found.plan.usage):
         return None
     extracted = resize_pools(found.extracted, options)
@@ -226,8 +237,8 @@ def fast_enough(
     for _ in range(_STEPS):
         if is_ended():
             break
-        limit = (slow + found.size_bytes) // 2 // _ALIGNMENT * _ALIGNMENT
-        if found.size_bytes - limit <= found.size_bytes // _CLOSE:
+        limit = _round_size((slow + found.size_bytes) // 2)
+        if limit <= slow or found.size_bytes - limit <= found.size_bytes // _CLOSE:
             break
         tried = limits.fastest_within(limit, most)
         if tried is None or tried.cycles > most:
@@ -270,7 +281,7 @@ _NODES = 20_000  # of the plan that gives a limit, and of the one that makes the
 
 
 def tune_within_vela(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
-    """The program for resolved `options`, whose pools have no sizes; None where nothing fits the limit."""
+    """The program for resolved `options`, whose pools have a board's sizes or none; None where nothing fits."""
     sizes = planned_sizes(options)
     theirs = _velas_bytes(models, options)
     limits = _default_limits(options, models)
@@ -281,10 +292,12 @@ def tune_within_vela(options: CompileOptions, memory_map: MemoryMap, models: Mod
     def select_within(pools: Mapping[str, int]) -> Planned | None:
         """The program with pools of these sizes; None where nothing fits, or nothing runs on the NPU."""
         sized = replace(options, pools={**options.pools, **pools})
+        search = partial(search_backends, sized, memory_map, models, always_stripes=False)
         try:
-            best = select_fastest(sized, memory_map, models, slack, always_stripes=False)
+            found = models.keep(("in Vela's bytes", tuple(sized.pools.items())), search)
         except PlanningError:
             return None
+        best = build_best(found, sized, memory_map, models, slack)
         if not any(npu_calls(best.extracted.program)):
             return None
         return _take_fewest_bytes(best, _stream_cycles(models, options, rank), slack, rank)
@@ -299,10 +312,34 @@ def tune_within_vela(options: CompileOptions, memory_map: MemoryMap, models: Mod
     return beside_vela(replace(best, extracted=replace(best.extracted, loaded=loaded)), models)
 
 
+def tune_on_board(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned:
+    """The program for resolved `options` whose pools have a board's sizes alone: that of its memories where it takes no
+    more than Vela's arena, else the best within that, with a note of what the other gains.
+    """
+    best = select_in_pools(options, memory_map, models)
+    limits = _default_limits(options, models)
+    more = {u.pool: u.used_bytes for u in best.plan.usage if u.used_bytes > limits.get(u.pool, u.used_bytes)}
+    within = tune_within_vela(options, memory_map, models) if more else None
+    if within is None:
+        return best
+    rank = models.ranking(memory_map)
+    fewer, most = rank(best)[0], rank(within)[0]
+    if most <= _SLACK * fewer:
+        return within
+    pools = " ".join(f"--pool {name}={size}" for name, size in more.items())
+    note = f"{FASTER}{pools}, about {fewer:,} cycles ({difference_text(fewer, most)})"
+    return without_limits(within, options, planned_sizes(options), (note,))
+
+
 def _default_limits(options: CompileOptions, models: ModelCache) -> Mapping[str, int]:
     """The bytes that the default program may take of the pools that have no size of their own."""
-    theirs, sizes = _velas_bytes(models, options), options.planned_pools()
-    return {pool.name: theirs[pool.name] for pool in sizes if pool.size_bytes is None and theirs.get(pool.name)}
+    theirs, sizes = _velas_bytes(models, options), planned_sizes(options)
+    return {name: min(theirs[name], sizes[name] or ENDLESS) for name in _free_pools(options) if theirs.get(name)}
+
+
+def _free_pools(options: CompileOptions) -> Sequence[str]:
+    """The pools that have no size, or a board's alone."""
+    return [pool.name for pool in replace(options, board="").planned_pools() if pool.size_bytes is None]
 
 
 def _velas_bytes(models: ModelCache, options: CompileOptions) -> Mapping[str, int]:
@@ -313,7 +350,7 @@ def _velas_bytes(models: ModelCache, options: CompileOptions) -> Mapping[str, in
 
 
 def _measure_velas_bytes(models: ModelCache, options: CompileOptions) -> Mapping[str, int]:
-    free = [pool.name for pool in options.planned_pools() if pool.size_bytes is None]
+    free = _free_pools(options)
     for backend in (VELA, OURS):
         try:
             loaded = models.lower(wanted := replace(options, npu_compiler=COMPILERS[backend]))

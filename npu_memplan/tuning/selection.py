@@ -10,7 +10,7 @@ there is none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import gt
 
@@ -100,42 +100,65 @@ _FEW = 64  # operations
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
 
 
-@planners.gc_paused()  # what programs leave behind in cycles are some tens of megabytes
 def select_fastest(
+    options: CompileOptions, memory_map: MemoryMap, models: ModelCache, slack: float = 1.0, enough: float = 0
+) -> Planned:
+    """The best program of the backends requested, in pools of the sizes given. `slack`: of programs within so many
+    times the fewest cycles, the one with the fewest bytes; `enough` as for `search_backends`.
+
+    Raises what the first backend raises where none can be planned.
+    """
+    return build_best(search_backends(options, memory_map, models, enough), options, memory_map, models, slack)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSearch:
+    """What a search of all backends found: its result, the cycles of Vela's stream in its own arena by model (nothing
+    where they cannot be compared), and the budget of the search.
+    """
+
+    result: SearchResult
+    theirs: Sequence[int]
+    budget: SearchBudget
+
+
+@planners.gc_paused()  # what programs leave behind in cycles are some tens of megabytes
+def search_backends(
     options: CompileOptions,
     memory_map: MemoryMap,
     models: ModelCache,
-    slack: float = 1.0,
-    always_stripes: bool = True,
     enough: float = 0,
-) -> Planned:
-    """The best program of the backends requested, in pools of the sizes given. `slack`: of programs within so many
-    times the fewest cycles, the one with the fewest bytes. `always_stripes`: native lowering is made in stripes at
-    every `--effort`. What is slower than Vela's stream, whether that fits or not, is searched further where it takes
-    more than `enough` cycles.
+    always_stripes: bool = True,
+) -> BackendSearch:
+    """The programs of the backends requested. `always_stripes`: native lowering is made in stripes at every `--effort`.
+    What is slower than Vela's stream, whether that fits or not, is searched further where it takes more than `enough`
+    cycles.
 
     Raises what the first backend raises where none can be planned.
     """
     nominal, budget = models.ranking(memory_map), BUDGETS[options.effort]
-    search = partial(_search, options, nominal, models, slack, always_stripes)
+    search = partial(_search, options, nominal, models, always_stripes)
     found, theirs = search(budget)
     while theirs and found.ratio > 1 and found.cycles[0] > enough and (more := further_budget(budget)) is not None:
         budget = more
         found = min(search(budget)[0], found, key=lambda one: one.ratio)
-    return _make_explained(found, nominal.with_assumptions(SEARCHED), options, bool(theirs))
+    return BackendSearch(found, theirs, budget)
+
+
+@planners.gc_paused()
+def build_best(
+    found: BackendSearch, options: CompileOptions, memory_map: MemoryMap, models: ModelCache, slack: float
+) -> Planned:
+    """The best program found, with the fewest bytes that `slack` allows, in the blocks that suit its stream."""
+    rank = models.ranking(memory_map).with_assumptions(SEARCHED)
+    result = in_better_blocks(prefer_bytes(found.result, slack, rank, found.budget), rank)
+    return _make_explained(result, rank, options, bool(found.theirs))
 
 
 def _search(
-    options: CompileOptions,
-    nominal: Ranking,
-    models: ModelCache,
-    slack: float,
-    always_stripes: bool,
-    budget: SearchBudget,
+    options: CompileOptions, nominal: Ranking, models: ModelCache, always_stripes: bool, budget: SearchBudget
 ) -> tuple[SearchResult, Sequence[int]]:
-    """The result of `select_fastest` within one budget, and the cycles of Vela's stream in its own arena by model,
-    nothing where they cannot be compared.
-    """
+    """The result of `search_backends` within one budget, and the cycles of Vela's stream."""
     memory_map, rank, attempts = nominal.memory_map, nominal.with_assumptions(SEARCHED), Attempts()
     lifted: list[Planned] = []
     ours: list[Planned] = []
@@ -150,7 +173,7 @@ def _search(
             near = nominal(lifted[0])[0] <= _HOPE * least
             searched = search_programs(lifted, rank, budget, theirs) if near else None
             if searched is not None and searched.cycles[0] <= least:
-                return _finish_search(searched, slack, rank, budget), theirs
+                return searched, theirs
     if options.npu_compiler != "vela":
         most = (rank.untimed_calls(lifted[0].extracted.loaded), rank(lifted[0])[0]) if lifted else None
         with attempts.attempt_by(OURS):
@@ -159,13 +182,7 @@ def _search(
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
     attempts.settle_errors(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
-    found = search_programs([*lifted, *ours], rank, budget, theirs)
-    return _finish_search(found, slack, rank, budget), theirs
-
-
-def _finish_search(found: SearchResult, slack: float, rank: Ranking, budget: SearchBudget) -> SearchResult:
-    """The result with the fewest bytes that `slack` allows, in the blocks that suit its stream."""
-    return in_better_blocks(prefer_bytes(found, slack, rank, budget), rank)
+    return search_programs([*lifted, *ours], rank, budget, theirs), theirs
 
 
 def _for_options(planned: Planned, options: CompileOptions) -> Planned:

@@ -50,7 +50,8 @@ def tune(
     from .ranking import ModelCache, endless_pools
 
     models = ModelCache(load, endless_pools(options), extract)
-    if memory_map is not None and objective is Objective.CYCLES_IN_VELAS_BYTES:
+    in_velas_bytes = objective is Objective.CYCLES_IN_VELAS_BYTES
+    if memory_map is not None and in_velas_bytes and not options.board:
         from .limits import tune_within_vela
 
         return tune_within_vela(options, memory_map, models)
@@ -60,10 +61,10 @@ def tune(
         return smallest(options, models)
     if options.stream_input or memory_map is None or not (options.has_rivals or (options.stripes and options.has_size)):
         return None
-    from .limits import select_in_pools
+    from .limits import select_in_pools, tune_on_board
 
     try:
-        return select_in_pools(options, memory_map, models)
+        return (tune_on_board if in_velas_bytes else select_in_pools)(options, memory_map, models)
     except PlanningError:
         if options.has_rivals:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,6 +13,7 @@ import pytest
 from npu_memplan.commands.compile import parse_options
 from npu_memplan.compiler import model_loader, plan_network
 from npu_memplan.planners import PlanningError
+from npu_memplan.request import FASTER
 from npu_memplan.tuning import smallest
 from npu_memplan.tuning.pareto import explore
 from npu_memplan.tuning.ranking import Rank, Ranking
@@ -112,13 +114,38 @@ def test_the_host_alone_is_not_taken_for_as_many_bytes() -> None:
 
 
 def test_a_board_takes_the_fewest_bytes_within_a_hundredth_of_the_cycles() -> None:
-    path, on_board = real_model("kws_ref_model"), "--board alif-e7-hp"
+    path, on_board = real_model("kws_ref_model"), "--board alif-e7-he"
     fast, fast_bytes = cost(path, f"{on_board} --objective cycles")
     cycles, size = cost(path, on_board)
     planned = plan_network(path, parse_options(shlex.split(on_board)))
     assert planned.plan.usage[0].used_bytes == size < fast_bytes
     assert planned.extracted.problem.pools[0].size_bytes == 4 << 20  # the board's, no limit of the search
     assert cycles <= 1.01 * fast
+
+
+def test_a_board_takes_no_more_than_velas_bytes_and_says_what_more_would_gain() -> None:
+    path, on_board = real_model("kws_ref_model"), "--board alif-e7-hp"
+    planned = plan_network(path, parse_options(shlex.split(on_board)))
+    cycles, size = cost(path, on_board)
+    assert size <= planned.extracted.loaded.vela_arena_bytes["sram"] < planned.extracted.problem.pools[0].size_bytes
+    (note,) = (note for note in planned.extracted.loaded.notes if note.startswith(FASTER))
+    found = re.search(r"(--pool sram=\d+), about ([\d,]+) cycles \((-[\d.]+) %\)", note)
+    assert found is not None, note
+    fewer = int(found[2].replace(",", ""))
+    assert f"{100 * (fewer / cycles - 1):.1f}" == found[3]
+    assert cost(path, f"{on_board} {found[1]}")[0] <= 1.01 * fewer < cycles
+    assert cost(path, f"{on_board} --objective cycles")[0] <= fewer
+
+
+def test_a_pool_above_velas_bytes_is_not_slower_than_the_fewest_cycles_in_these() -> None:
+    path = real_model("kws_ref_model")
+    assert cost(path, "--pool sram=24KiB")[0] <= cost(path, "--objective cycles")[0]
+
+
+def test_stripes_for_a_small_pool_are_stripes_for_a_larger_one() -> None:
+    path = real_model("kws_ref_model")
+    small, large = (cost(path, f"{QUICK} --pool sram={size}")[0] for size in (13440, 14184))
+    assert large <= 1.01 * small
 
 
 def test_another_order_in_stripes_is_a_candidate_for_the_fewest_bytes(

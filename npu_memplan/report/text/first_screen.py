@@ -14,7 +14,7 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckVerdict
 from ...options import NO_NPU, CompileOptions, Objective
-from ...request import SELECTED
+from ...request import FASTER, SELECTED
 from ...sizes import difference_text, percent_text
 from ..facts.npu_work import multiplier_use, operations_text
 from .compile_result import result_texts, verdict
@@ -30,7 +30,7 @@ def first_screen(artifact: Artifact, output: Path) -> list[str]:
     last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
     first = _wrap_text(verdict(artifact))
     facts = [_wrap_text(text) for text in _fact_sentences(artifact)]
-    notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith(SELECTED)]
+    notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith((SELECTED, FASTER))]
     room = LINES - len(first) - len(last)
     lines, left = list(first), 0
     for index, paragraph in enumerate((*facts, *notes)):
@@ -50,6 +50,7 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
     if artifact.check.verdict is CheckVerdict.DIFFERS:
         yield from claims
     yield from _comparison_with_vela(artifact)
+    yield from (note for note in artifact.notes if note.startswith(FASTER))
     if artifact.check.verdict is not CheckVerdict.DIFFERS:
         yield from claims
     if artifact.target.accelerator != NO_NPU and not artifact.npu_operations:
