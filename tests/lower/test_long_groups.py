@@ -15,6 +15,7 @@ from npu_memplan.ethosu.program.access import FeatureMap
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.ethosu.program.program import NpuProgram
 from npu_memplan.ethosu.schedule.constants import loaded_table
+from npu_memplan.ethosu.schedule.rams import round_up
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.group import Chains
 from npu_memplan.ethosu.schedule.stripes.rows import Map, Sliced
@@ -84,6 +85,28 @@ def test_buffers_of_a_turn_hold_rows_only_in_their_spans(kind: str, tmp_path: Pa
                 for row in range(*part.rows):
                     written.setdefault((layer.output.buffer, row), at)
     assert rows
+
+
+@pytest.mark.parametrize("kind", ["randwire", "nasnet"])
+def test_bytes_of_a_group_have_the_best_overlaps(kind: str, tmp_path: Path) -> None:
+    """Of all overlaps the largest first, of which a buffer is in one."""
+    chains = CascadeSpace(program_of(kind, 14, tmp_path)).chains
+    ranges = [(first, last) for last in range(len(chains.layers)) for first in range(max(0, last - 4), last + 1)]
+    shared_any = False
+    for layers in filter(None, (chains.chain(*ends) for ends in ranges)):
+        strides = {layer.output.buffer: layer.output.stride for layer in layers}
+        for rows in (1, 4):
+            made = chains.even(layers, rows)
+            kept = {name: round_up(n * strides[name], 16) for name, n in made.rolling_buffers.items()}
+            shared = [(chains.shared_bytes(o, kept.get(o.second)), o.first, o.second) for o in made.overlaps]
+            size, taken = made.alive_bytes, set[str]()
+            for common, *pair in sorted(shared, reverse=True):
+                if taken.isdisjoint(pair):
+                    taken.update(pair)
+                    size -= common
+            assert made.least_bytes <= made.size_bytes == size
+            shared_any = shared_any or bool(taken)
+    assert shared_any
 
 
 @pytest.mark.parametrize("kind", KINDS)

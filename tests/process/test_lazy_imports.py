@@ -91,7 +91,8 @@ def say_error(act):
     except Exception as error:
         return type(error).__name__, str(error)
 
-one, two = Point(1, (2,)), Point(1, (2,))
+print(say_error(Point), say_error(lambda: Point(1, z=2)))
+one, two = Point(1, (2,)), Point(x=1, y=(2,))
 for _ in range(2):  # a first call, and one of the method that it made
     print(one == two, one == Point(3), one != two, one == 1, hash(one) == hash(two), {one: 5}[two], repr(one), str(two))
     print(say_error(lambda: setattr(one, "x", 2)), say_error(lambda: delattr(one, "y")))
