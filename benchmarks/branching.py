@@ -1,8 +1,10 @@
 """Bytes of networks with many branches: by order alone, TFLite Micro's planner, Vela, the default and the fewest.
 
     python -m benchmarks.branching [MODEL.tflite ...] [--networks 40] [--operators 12,24,36,48,60] [--size 24]
+        [--kinds randwire,darts,...] [--heads]
 
 A row a network: of eight kinds with drawn branches, in turn, of so many operators, or of the files that are given.
+Drawn networks end in maps, which no plan can share; with --heads those that classify end in classes, as published ones.
 *order* is the most bytes alive at once, nothing in place: in the file's order, in ours, and in the best one by a search
 of this benchmark's own over all sets of operators that may have run ("?" past a number of them). Then TFLite Micro's
 planner on the file, Vela's arena with `--optimise Size`, the default compile, `--objective bytes`; the default's cycles
@@ -203,12 +205,14 @@ def measure(model: Path, folder: Path) -> Row:
     )
 
 
-def drawn(count: int, sizes: Sequence[int], maps: int, folder: Path) -> Iterator[Path]:
+def drawn(
+    count: int, kinds: Sequence[str], sizes: Sequence[int], maps: int, heads: bool, folder: Path
+) -> Iterator[Path]:
     """Files of drawn networks."""
     for seed in range(count):
-        kind, most = list(KINDS)[seed % len(KINDS)], sizes[seed // len(KINDS) % len(sizes)]
+        kind, most = kinds[seed % len(kinds)], sizes[seed // len(kinds) % len(sizes)]
         path = folder / f"{kind}_{most}_{seed}.tflite"
-        path.write_bytes(branching(kind, most, seed, maps).finish())
+        path.write_bytes(branching(kind, most, seed, maps, heads).finish())
         yield path
 
 
@@ -219,13 +223,17 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=40)
     parser.add_argument("--operators", default="12,24,36,48,60")
     parser.add_argument("--size", type=int, default=24, help="rows and columns of the image of drawn networks")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of drawn networks")
+    parser.add_argument("--heads", action="store_true", help="drawn networks that classify end in classes")
     requested = parser.parse_args()
     rows, faults = [], 0
     print(f"{HEAD}\n|---|{'--:|' * (HEAD.count('|') - 2)}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sizes = [int(word) for word in requested.operators.split(",")]
-        for model in requested.models or drawn(requested.networks, sizes, requested.size, folder):
+        kinds = requested.kinds.split(",")
+        networks = drawn(requested.networks, kinds, sizes, requested.size, requested.heads, folder)
+        for model in requested.models or networks:
             rows.append(measure(model, folder))
             print(rows[-1].text(), flush=True)
             for fault in rows[-1].faults():

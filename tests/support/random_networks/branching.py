@@ -58,6 +58,22 @@ class Branches:
         """The network; what nobody reads is an output."""
         return self.b.made(self.b.inputs, [index for index in self._made if index not in self._read])
 
+    def classify(self) -> None:
+        """Ten classes by the mean of each map that nobody reads."""
+        for index in [index for index in self._made if index not in self._read]:
+            depth = self.b.tensors[index].shape[3]
+            mean = self.b.tensor((1, depth), "int8", _SCALE / 2, _ZERO)
+            axes = self.b.constant(np.array([1, 2], "int32"))
+            self.b.operator("MEAN", [index, axes], [mean], "ReducerOptions", 2, KeepDims=False)
+            classes = self.b.tensor((1, 10), "int8", 2 * _SCALE)
+            weights = self.b.constant(self.rng.integers(-127, 128, (10, depth)).astype(np.int8), np.float32(0.01))
+            bias = self.b.constant(random_bias(self.rng, 10, "int8", False), np.float32(_SCALE / 2 * 0.01))
+            fields = {"FusedActivationFunction": _NONE, "KeepNumDims": False}
+            reads = [mean, weights, bias]
+            self.b.operator("FULLY_CONNECTED", reads, [classes], "FullyConnectedOptions", 4, **fields)
+            self._read.add(index)
+            self._made.append(classes)
+
     def _map(self, height: int, width: int, depth: int) -> Map:
         return Map(self.b.tensor((1, height, width, depth), "int8", _SCALE, _ZERO), height, width, depth)
 
@@ -259,10 +275,18 @@ KINDS: dict[str, Callable[[Branches, Map], None]] = {
 }
 
 
-def branching(kind: str, most: int, seed: int, size: int = 16) -> ModelBuilder:
-    """A network of a kind, on maps of `size` rows and columns; its last part begins before it has `most` operators."""
+CLASSIFIERS = ("randwire", "darts", "nasnet", "inception", "densenet")
+
+
+def branching(kind: str, most: int, seed: int, size: int = 16, heads: bool = False) -> ModelBuilder:
+    """A network of a kind, on maps of `size` rows and columns; its last part begins before it has `most` operators.
+
+    `heads`: one of `CLASSIFIERS` ends in classes, not in maps.
+    """
     d = Branches(seed, most)
     KINDS[kind](d, d.image(size, 3))
+    if heads and kind in CLASSIFIERS:
+        d.classify()
     return d.finished()
 
 
