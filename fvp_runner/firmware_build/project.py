@@ -347,7 +347,7 @@ def steps_to_do(board: Board) -> str:
     """What to do before the project can be built; empty where nothing is."""
     if board.can_run:
         return ""
-    return "write values in place of TODO in src/board.h and linker/board_memories.ld: no public source has them"
+    return "write values in place of TODO in src/board.h and linker/board_memories.ld: its board file has none"
 
 
 def build_commands(board: Board) -> tuple[str, ...]:
