@@ -72,6 +72,18 @@ class _Live:
             reach = max(reach, end)
 
 
+def _live_blocks(model: Model, index: int, parts: Sequence[tuple[Buffer, int]], grain: int) -> _Live:
+    """The live parts of an item; one with a single part has the same ones at all points of its life."""
+    if len(model.items[index].parts) > 1:
+        return _Live(parts, grain)
+    key = (index, grain)
+    if key not in model.whole:
+        model.whole[key] = _Live(parts, grain)
+    known = model.whole[key]
+    assert isinstance(known, _Live)
+    return known
+
+
 def most_shared(size_a: int, size_b: int, lowest: int | None, highest: int | None) -> int:
     """Most bytes a and b share when offset(b) - offset(a) is in `[lowest, highest]`."""
     if lowest is not None and highest is not None and lowest > highest:
@@ -105,7 +117,7 @@ def least_bytes(
     `grain` divides every item's modulus and residue. What overlaps may save is taken off.
     """
     plain = [model.items[i].size for i in plain_items]
-    found = {i: _Live(parts, grain) for i, parts in special.items()}
+    found = {i: _live_blocks(model, i, parts, grain) for i, parts in special.items()}
     total = sum(align_up(size, grain) for size in plain)
     most_pad = max([-size % grain for size in plain] + [f.pad for f in found.values()], default=0)
     covered = {i: f.bytes for i, f in found.items()}
@@ -194,8 +206,26 @@ def grain_of(items: Iterable[Item]) -> int:
 def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
     """Most bytes live at one point, padding and overlaps considered."""
     peaks = [Peak(0, None)]
-    peaks.extend(Peak(value, point) for point, value in _values_above(model, inside, lambda: peaks[-1].bytes))
+    known = _fullest_bytes(model, inside) if model.special else 0  # spares overlaps at points with fewer bytes
+    above = _values_above(model, inside, lambda: max(peaks[-1].bytes, known - 1))
+    peaks.extend(Peak(value, point) for point, value in above)
     return peaks[-1]
+
+
+def _fullest_bytes(model: Model, inside: Sequence[Item]) -> int:
+    """Bytes that are live at the point where they are most before overlaps are considered."""
+    grain = grain_of(inside)
+    load = most = fullest = 0
+    for point, begins, index in events(inside):
+        size = align_up(model.items[index].size, grain)
+        load += size if begins else -size
+        if load > most:
+            most, fullest = load, point
+    live = [item for item in inside if any(first <= fullest < last for first, last in item.lifetimes)]
+    special = {item.index for item in live} & model.special
+    parts = {i: [part for part in model.items[i].parts if part[0].lives_at(fullest)] for i in special}
+    plain = {item.index for item in live} - special
+    return max(least_bytes(model, plain, parts, g) for g in {1, grain})
 
 
 def points_above(model: Model, pool: int, size_bytes: int) -> set[int]:

@@ -217,6 +217,7 @@ class Model:
             self.allowing.setdefault(i, set()).add(j)
             self.allowing.setdefault(j, set()).add(i)
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
+        self.whole: dict[tuple[int, int], object] = {}  # items of one part, in blocks of a size, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
         self.deadline: float | None = None  # of `clock.now`; looked at during long work
         self._looks = 0  # at pairs, since the clock was read

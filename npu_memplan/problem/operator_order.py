@@ -26,6 +26,8 @@ BEAM = 48
 BEAM_STEPS = 200_000
 """Steps that the beam looks at in one graph, about: fewer states are kept where many operators may come next."""
 _LEAST_BEAM = 4
+_CHANGES = 64
+"""Changes of bytes by an operator that are remembered: one for each state of the operators near it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,15 @@ class _Search:
             for o in operators
         ]
 
+        # of each operator: those whose having run changes what it needs, and what it needs where that has been asked for
+        self._near = [0] * len(operators)
+        for index in range(len(operators)):
+            for users, _ in (*self._births[index], *self._deaths[index]):
+                self._near[index] |= users
+            for dying, born, _ in self._shares[index]:
+                self._near[index] |= dying | born
+        self._changes: list[dict[int, tuple[int, int]]] = [{} for _ in operators]
+
     def best_order(self, floor: int, given_peak: int, steps: int, beam: int) -> tuple[list[int], int, bool, int]:
         """An order, its peak, whether none is lower but for what is below `floor`, and how many steps that took."""
         found, looked_at = self._exact_search(floor, given_peak, steps)
@@ -218,6 +229,21 @@ class _Search:
         ready = sum(1 << index for index, needs in enumerate(self._needs) if not needs)
         return _State(floor, self._count, self._level, 0, ready)
 
+    def _change(self, index: int, before: int) -> tuple[int, int]:
+        """Bytes that an operator needs more than are alive when those of `before` have run, and those left behind."""
+        known = self._changes[index]
+        key = before & self._near[index]
+        if key in known:
+            return known[key]
+        done = before | 1 << index
+        high = sum(size for users, size in self._births[index] if not users & before)
+        free = (size for dying, born, size in self._shares[index] if not born & before and not dying & ~done)
+        level = high - sum(size for users, size in self._deaths[index] if not users & ~done)
+        found = high + self._scratch[index] - max(free, default=0), level
+        if len(known) < _CHANGES:
+            known[key] = found
+        return found
+
     def _next_states(self, state: _State) -> Iterator[tuple[int, _State]]:
         """The operators that may come next, and what is then; one only where it is a best one."""
         found = []
@@ -227,19 +253,8 @@ class _Search:
             rest ^= bit
             index = bit.bit_length() - 1
             done = state.done | bit
-            high = state.level
-            for users, size in self._births[index]:
-                if not users & state.done:
-                    high += size
-            shared = 0
-            for dying, born, size in self._shares[index]:
-                if size > shared and not born & state.done and not dying & ~done:
-                    shared = size
-            level = high
-            for users, size in self._deaths[index]:
-                if not users & ~done:
-                    level -= size
-            high += self._scratch[index] - shared
+            more, left = self._change(index, state.done)
+            high, level = state.level + more, state.level + left
             ready = state.ready ^ bit
             for later in self._opens[index]:
                 if not self._needs[later] & ~done:
