@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 STEPS = 100_000
 """Steps from state to state that are looked at for a proven best order of one graph; past them, the beam decides."""
@@ -26,7 +26,9 @@ BEAM = 48
 BEAM_STEPS = 200_000
 """Steps that the beam looks at in one graph, about: fewer states are kept where many operators may come next."""
 _LEAST_BEAM = 4
-_CHANGES = 64
+_CROWD = 8
+"""Of more operators that touch one storage it only counts whether none or all of the others have run."""
+_CHANGES = 256
 """Changes of bytes by an operator that are remembered: one for each state of the operators near it."""
 
 
@@ -205,14 +207,18 @@ class _Search:
             for o in operators
         ]
 
-        # of each operator: those whose having run changes what it needs, and what it needs where that has been asked for
-        self._near = [0] * len(operators)
+        # of each operator: those whose having run changes what it needs, of many that touch one storage apart, and
+        # its changes that are known
+        self._near, self._crowds = [0] * len(operators), [list[int]() for _ in operators]
         for index in range(len(operators)):
-            for users, _ in (*self._births[index], *self._deaths[index]):
-                self._near[index] |= users
-            for dying, born, _ in self._shares[index]:
-                self._near[index] |= dying | born
-        self._changes: list[dict[int, tuple[int, int]]] = [{} for _ in operators]
+            touching = [mask for mask, _ in (*self._births[index], *self._deaths[index])]
+            touching += [mask for dying, born, _ in self._shares[index] for mask in (dying, born)]
+            for mask in dict.fromkeys(touching):
+                if mask.bit_count() > _CROWD:
+                    self._crowds[index].append(mask & ~(1 << index))
+                else:
+                    self._near[index] |= mask
+        self._changes: list[dict[Any, tuple[int, int]]] = [{} for _ in operators]
 
     def best_order(self, floor: int, given_peak: int, steps: int, beam: int) -> tuple[list[int], int, bool, int]:
         """An order, its peak, whether none is lower but for what is below `floor`, and how many steps that took."""
@@ -232,7 +238,10 @@ class _Search:
     def _change(self, index: int, before: int) -> tuple[int, int]:
         """Bytes that an operator needs more than are alive when those of `before` have run, and those left behind."""
         known = self._changes[index]
-        key = before & self._near[index]
+        key: Any = before & self._near[index]
+        for others in self._crowds[index]:  # it counts whether none or all of them have run
+            met = before & others
+            key = key, bool(met) + (met == others)
         if key in known:
             return known[key]
         done = before | 1 << index
@@ -244,27 +253,29 @@ class _Search:
             known[key] = found
         return found
 
-    def _next_states(self, state: _State) -> Iterator[tuple[int, _State]]:
-        """The operators that may come next, and what is then; one only where it is a best one."""
+    def _next_steps(self, state: _State) -> list[tuple[int, int, int]]:
+        """The operators that may come next, each with the peak and the bytes alive then; a best one alone."""
         found = []
         rest = state.ready
         while rest:
             bit = rest & -rest
             rest ^= bit
             index = bit.bit_length() - 1
-            done = state.done | bit
             more, left = self._change(index, state.done)
             high, level = state.level + more, state.level + left
-            ready = state.ready ^ bit
-            for later in self._opens[index]:
-                if not self._needs[later] & ~done:
-                    ready |= 1 << later
-            following = _State(max(state.peak, high), state.left - 1, level, done, ready)
             if high <= state.peak and level <= state.level:
-                yield index, following
-                return
-            found.append((index, following))
-        yield from found
+                return [(index, state.peak, level)]
+            found.append((index, max(state.peak, high), level))
+        return found
+
+    def _state_after(self, state: _State, index: int, peak: int, level: int) -> _State:
+        """The state that an operator leaves."""
+        done = state.done | 1 << index
+        ready = state.ready ^ 1 << index
+        for later in self._opens[index]:
+            if not self._needs[later] & ~done:
+                ready |= 1 << later
+        return _State(peak, state.left - 1, level, done, ready)
 
     def _exact_search(self, floor: int, given_peak: int, steps: int) -> tuple[tuple[list[int], int] | None, int]:
         """The first complete state with a peak below the given one, and how many steps were looked at."""
@@ -280,12 +291,13 @@ class _Search:
             closed.add(state.done)
             if looked_at > steps:
                 return None, looked_at
-            for index, following in self._next_states(state):
+            for index, peak, level in self._next_steps(state):
                 looked_at += 1
-                known = before.get(following.done)
-                if following.peak < given_peak and (known is None or following.peak < known[0]):
-                    before[following.done] = following.peak, index, state.done
-                    heapq.heappush(queue, following)
+                done = state.done | 1 << index
+                known = before.get(done)
+                if peak < given_peak and (known is None or peak < known[0]):
+                    before[done] = peak, index, state.done
+                    heapq.heappush(queue, self._state_after(state, index, peak, level))
         return None, looked_at
 
     def _beam_search(self, floor: int, given_peak: int, beam: int) -> tuple[list[int], int] | None:
@@ -293,18 +305,37 @@ class _Search:
         front = [self._first_state(floor)]
         before: dict[int, tuple[int, int, int]] = {0: (floor, -1, 0)}
         for _ in range(self._count):
-            reached: dict[int, _State] = {}
+            found: dict[tuple[int, int], list[tuple[int, _State]]] = {}  # by peak and bytes alive
             looked_at = 0
             for state in front:
-                for index, following in self._next_states(state):
-                    looked_at += 1
-                    known = reached.get(following.done)
-                    if following.peak < given_peak and (known is None or following < known):
-                        reached[following.done] = following
-                        before[following.done] = following.peak, index, state.done
+                following = self._next_steps(state)
+                looked_at += len(following)
+                for index, peak, level in following:
+                    if peak < given_peak:
+                        found.setdefault((peak, level), []).append((index, state))
             most = BEAM_STEPS * len(front) // (self._count * max(1, looked_at))
-            front = heapq.nsmallest(max(_LEAST_BEAM, min(beam, most)), reached.values())
+            front = self._least_states(found, max(_LEAST_BEAM, min(beam, most)), before)
         return (_trace_order(before, front[0].done), front[0].peak) if front else None
+
+    def _least_states(
+        self,
+        found: dict[tuple[int, int], list[tuple[int, _State]]],
+        count: int,
+        before: dict[int, tuple[int, int, int]],
+    ) -> list[_State]:
+        """The least `count` states that steps lead to, which `before` has then; others are not made."""
+        least: dict[int, _State] = {}
+        for (peak, level), steps in sorted(found.items()):
+            reached: dict[int, tuple[int, _State]] = {}
+            for index, state in steps:
+                reached.setdefault(state.done | 1 << index, (index, state))
+            for done in heapq.nsmallest(count - len(least), reached.keys() - least.keys()):
+                index, state = reached[done]
+                before[done] = peak, index, state.done
+                least[done] = self._state_after(state, index, peak, level)
+            if len(least) == count:
+                break
+        return list(least.values())
 
 
 def _trace_order(before: dict[int, tuple[int, int, int]], done: int) -> list[int]:

@@ -27,9 +27,14 @@ from ..stages import extract_problem
 from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 
 
-def required_bytes(loaded: Loaded, planner: str = "auto", node_budget: int | None = None) -> int:
+def required_bytes(
+    loaded: Loaded,
+    planner: str = "auto",
+    node_budget: int | None = None,
+    outlines: dict[Any, Any] | None = None,
+) -> int:
     """Bytes that all pools together need, whatever their sizes."""
-    problem = extract_problem(loaded).problem
+    problem = extract_problem(loaded, outlines).problem
     unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
     return sum(usage.used_bytes for usage in planners.plan(unlimited, planner, node_budget=node_budget).usage)
 
@@ -38,15 +43,19 @@ _NODES = 20_000  # of the plans that are compared
 _ALIGNMENT = 16
 
 
-def reorder(loaded: Loaded) -> Loaded:
-    """`loaded` (in legal form) with the calls of its function in a better order, if there is one."""
+def reorder(loaded: Loaded, outlines: dict[Any, Any] | None = None) -> Loaded:
+    """`loaded` (in legal form) with the calls of its function in a better order, if there is one.
+
+    `outlines` has those of its kernels that are known.
+    """
+    outlines = {} if outlines is None else outlines
     name = loaded.request.function
     gv = loaded.module.get_global_var(name)
     function = loaded.module[gv]
     if not isinstance(function.body, relax.SeqExpr) or _have_one_order(function):
         return loaded
     module = prepare(loaded.module, name)
-    blocks = _Reorder(module, loaded).blocks()
+    blocks = _Reorder(module, loaded, outlines).blocks()
     if blocks is None:
         return loaded
     changed = relax.Function(
@@ -54,7 +63,8 @@ def reorder(loaded: Loaded) -> Loaded:
     )
     made = ir.IRModule(dict(module.functions.items()), module.attrs, dict(module.global_infos.items()))
     made.update_func(gv, changed)
-    peaks = [required_bytes(one, node_budget=_NODES) for one in (loaded, replace(loaded, module=made))]
+    versions = (loaded, replace(loaded, module=made))
+    peaks = [required_bytes(one, node_budget=_NODES, outlines=outlines) for one in versions]
     if peaks[1] >= peaks[0]:
         return loaded
     made.update_func(gv, changed.with_attr(ORDER_PEAKS, {**(function.attrs.get(ORDER_PEAKS) or {}), name: peaks}))
@@ -81,8 +91,8 @@ def _have_one_order(function: Any) -> bool:
 class _Reorder:
     """Bindings of one function, run after run of those that may move."""
 
-    def __init__(self, module: Any, loaded: Loaded) -> None:
-        self.program = program = walk(module, loaded.request.function)
+    def __init__(self, module: Any, loaded: Loaded, outlines: dict[Any, Any]) -> None:
+        self.program = program = walk(module, loaded.request.function, outlines=outlines)
         options = loaded.request.options
         self._overlaps = options.overlaps and may_overlap(program.function)
         self._kept = {view.tensor for view in program.results}
@@ -203,11 +213,11 @@ def _movable(binding: Any) -> bool:
     return isinstance(value, ir.Var | ir.Tuple) or type(value).__name__ in ("TupleGetItem", "GenericConst")
 
 
-def lower(loaded: Loaded) -> Loaded:
-    """`loaded` after its passes."""
+def lower(loaded: Loaded, outlines: dict[Any, Any] | None = None) -> Loaded:
+    """`loaded` after its passes; `outlines` keeps what they and later stages have in common."""
     request = loaded.request
     if request.reorder:
-        loaded = reorder(loaded)
+        loaded = reorder(loaded, outlines)
     if request.stripes is None:
         return loaded
     if request.options.stream_input:

@@ -195,7 +195,7 @@ def _extract_function(
     requested = _request(name, chosen, called)
     if chosen.recompute:
         module = recompute.fit(module, requested)
-    return extract_problem(lower(Loaded.from_module(requested, module)), outlines)
+    return extract_problem(lower(Loaded.from_module(requested, module), outlines), outlines)
 
 
 def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:
