@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners import plan
+from npu_memplan.planners import bounds, plan
 from npu_memplan.planners.bounds import load_peak, most_shared
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import (
@@ -138,3 +138,15 @@ def test_most_shared_is_the_greatest_over_the_range() -> None:
                     distances = range(-9 if low is None else low, (9 if high is None else high) + 1)
                     shares = [max(0, min(size_a, d + size_b) - max(0, d)) for d in distances]
                     assert most_shared(size_a, size_b, low, high) == max(shares, default=0)
+
+
+def test_overlaps_are_looked_at_only_where_the_most_bytes_may_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 60
+    buffers = tuple(Buffer(f"b{k}", 64, (Lifetime(k, count + k + 1),)) for k in range(count))
+    sums = tuple(Buffer(f"s{k}", 64, (Lifetime(count + k, 2 * count),)) for k in range(count))
+    overlaps = tuple(AllowedOverlap(f"b{k}", f"s{k}", 0, 0) for k in range(count))
+    calls = []
+    least_bytes = bounds.least_bytes
+    monkeypatch.setattr(bounds, "least_bytes", lambda *given: calls.append(given) or least_bytes(*given))
+    assert bound(Problem((*buffers, *sums), (Pool("p"),), overlaps=overlaps)) == 64 * count
+    assert len(calls) <= 2 * (count + 3), "the points before all are made need no look"

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from npu_memplan.problem import operator_order
 from npu_memplan.problem.operator_order import GraphOperator, GraphStorage, InPlace, OperatorGraph
 
 
@@ -160,3 +161,20 @@ def test_parts_that_do_not_make_the_peak_keep_the_given_order() -> None:
     found = graph.best_order()
     assert found.operators[:shift] == tuple(range(shift))
     assert found.peak_bytes == least_peak(graph)
+
+
+def test_a_beam_makes_only_the_states_that_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 30
+    made = [GraphOperator((0, index + 1), ()) for index in range(count)]
+    sums = [GraphOperator((k + 1, count + k + 1), (k,)) for k in range(count)]
+    storages = (
+        GraphStorage(8, given=True),
+        *(GraphStorage(64) for _ in made),
+        *(GraphStorage(8, kept=True) for _ in sums),
+    )
+    graph = OperatorGraph((*made, *sums), storages)
+    states = []
+    state = operator_order._State
+    monkeypatch.setattr(operator_order, "_State", lambda *given: states.append(given) or state(*given))
+    assert graph.best_order(steps=0, beam=3).peak_bytes < graph.peak_bytes(range(2 * count))
+    assert len(states) <= 2 + 2 * count + 4 * 2 * count
