@@ -195,7 +195,7 @@ def show_progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator
         bar = bars.add_task(what, total=None)
 
         def tell_phase(text: str, done: int, of: int) -> None:
-            counted = f" ({done + 1} of {of})" if of else ""
+            counted = f" ({min(done + 1, of)} of {of})" if of else ""
             bars.update(bar, description=f"{what}{counted}: {text}")
 
         shown = Shown(tell_phase)
@@ -213,7 +213,7 @@ def _count_parts(what: str) -> Callable[[str, int, int], None]:
     def tell_part(text: str, done: int, of: int) -> None:
         nonlocal due
         if of and time.monotonic() >= due:
-            click.echo(f"{what} ({done + 1} of {of}): {text}", err=True)
+            click.echo(f"{what} ({min(done + 1, of)} of {of}): {text}", err=True)  # what follows the last is no part
             due = time.monotonic() + LINE_SECONDS
 
     return tell_part
