@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, sym, tirx
 
 from ..extract.build import prepare
+from ..extract.program import entry_symbols
 from ..extract.tir import nodes_of, operator_of
 from ..vocabulary import RELAX_VIEWS, RESHAPING
 
@@ -158,8 +159,9 @@ def _as_large(source: Any, result: Any) -> bool:
 class _LiftValues:
     """Functions inside functions lifted, and functions that are values made public: TVM's inlining drops them.
 
-    All are made public where a function casts shapes and writes in place: the inlining puts one of two equal extents
-    for the other, and in place takes only what has the same.
+    All are made public where a function casts shapes and writes in place, or casts to an extent that it has already:
+    the inlining puts one of two equal extents for the other behind the cast alone, and in place, like an operator of
+    both, takes only what has the same.
     """
 
     def transform_module(self, module: Any, context: Any) -> Any:
@@ -177,7 +179,10 @@ class _LiftValues:
                 if isinstance(call.op, ir.GlobalVar):
                     values[call.op.name_hint] -= 1
         private = [gv for gv, f in functions.items() if "global_symbol" not in f.attrs]
-        whole = any(nodes_of(f.body, relax.MatchCast) and writes_in_place(f) for f in functions.values())
+        whole = any(
+            nodes_of(f.body, relax.MatchCast) and (writes_in_place(f) or _casts_to_known_extents(f))
+            for f in functions.values()
+        )
         named = {
             gv: functions[gv].with_attr("global_symbol", gv.name_hint)
             for gv in private
@@ -186,6 +191,17 @@ class _LiftValues:
         if not named:
             return module
         return ir.IRModule({**module.functions, **named}, module.attrs, dict(module.global_infos.items()))
+
+
+def _casts_to_known_extents(function: Any) -> bool:
+    """Whether a cast names an extent that a parameter or an earlier cast defines."""
+    known = entry_symbols(function)
+    for cast in nodes_of(function.body, relax.MatchCast):
+        named = set(relax.analysis.definable_tir_vars_in_type(cast.ty))
+        if named & known and not tvm_ffi.structural_equal(cast.value.ty, cast.ty):
+            return True
+        known |= named
+    return False
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.Legalize")

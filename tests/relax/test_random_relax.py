@@ -286,6 +286,39 @@ def test_a_cast_a_private_function_and_a_change_in_place(run):
     assert run(PlanMemory(poison=0xA5)(module), [[x]])[0][0].tobytes() == run(module, [[x]])[0][0].tobytes()
 
 
+KNOWN_CAST = """
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def inner(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        return R.negative(x)
+
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n",), "float32"), c: R.Tensor((), "bool")):
+        n = T.int64()
+        cls = Module
+        m = T.int64()
+        some = R.call_packed("random_relax.twice", x, ty_args=(R.Tensor(dtype="float32", ndim=1),))
+        cast = R.match_cast(some, R.Tensor((m,), "float32"))
+        y = R.negative(cast)
+        z = R.match_cast(y, R.Tensor((n,), "float32"))
+        w = cls.inner(x)
+        if c:
+            r = R.add(w, z)
+        else:
+            r = x
+        return R.add(r, z)
+"""
+
+
+def test_a_cast_to_an_extent_that_is_known_beside_a_private_function(run):
+    register_functions()
+    module = tvm.script.from_source(KNOWN_CAST, extra_vars={"I": I, "R": R, "T": T})
+    inputs = [[np.arange(8, dtype="float32"), np.array(c)] for c in (True, False)]
+    found, expected = run(PlanMemory(poison=0xA5)(module), inputs), run(module, inputs)
+    assert [one[0].tobytes() for one in found] == [one[0].tobytes() for one in expected]
+
+
 def nested(depth):
     """A module with an `if` in an `if`, `depth` times."""
     builder = relax.BlockBuilder()
