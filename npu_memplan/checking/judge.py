@@ -277,9 +277,10 @@ def is_right(operators: Sequence[Operator], result: CheckResult) -> bool:
 
 def _package_version(package: str) -> str:
     """The version of the reference's package; empty where the reference is a program of its own."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return ""
+    try:
+        return metadata.version(package) if package else ""
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _finite_value(value: float) -> float | None:
