@@ -253,7 +253,8 @@ def operator_claim(code: Code, kind: str, dtype: str) -> Claim:
     """The claim on an operator of TFLite; `dtype` is the type of its activations."""
     if code is Code.TVM:
         return Claim(reason="TVM's float form, as a rule within a step of TFLite")
-    if kind in EXACT[code].get(dtype, ()) or (code is not Code.LIFTED and kind in EXACT_AS_A_WHOLE):
+    whole = code is Code.HOST or (code is Code.LOWERED and not dtype)  # variables that stay in the NPU's file
+    if kind in EXACT[code].get(dtype, ()) or (whole and kind in EXACT_AS_A_WHOLE):
         return Claim(Exactness.EXACT, reference_of(kind, dtype))
     if code is Code.HOST and dtype == "float32" and kind in LIBRARY:
         function, ulps = LIBRARY[kind]
