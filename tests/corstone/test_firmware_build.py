@@ -19,6 +19,7 @@ from fvp_runner.guards import GUARD_BYTES
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.codegen.interface import region_config
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 from npu_memplan.target_data import board_names, load_board
 from tests.support.plain_artifacts import plain_artifact, write
@@ -105,8 +106,9 @@ def test_each_pool_lies_in_the_memory_the_board_names() -> None:
 
 
 def test_an_off_chip_pool_of_a_u65_uses_the_second_port_and_a_u55_never_does() -> None:
-    assert region_config(dedicated()) == 0b1011
-    assert region_config(toy()) == 0b0011
+    pools = {1: "dram", 2: "sram"}
+    assert region_config(accelerator("ethos-u65-256"), pools) == 0b1011
+    assert region_config(accelerator("ethos-u55-256"), pools) == 0b0011
 
 
 def test_generated_files_are_what_they_were(golden: Any) -> None:

@@ -26,7 +26,7 @@ function makeCards() {
 function makeVelaCard(host) {
   const used = new Map(data.pools.map((p) => [p.name, p.used]));
   const rows = Object.entries(data.vela.bytes).filter(([name]) => used.has(name)).map(([name, theirs]) => [name + ", KiB", used.get(name), theirs, inKib]);
-  if (data.vela.cycles && data.estimated_cycles) rows.push(["cycles, both by our estimate", data.estimated_cycles, data.vela.cycles, number.format]);
+  if (data.vela.cycles && data.estimated_cycles) rows.push(["cycles (our estimates)", data.estimated_cycles, data.vela.cycles, number.format]);
   if (!rows.length) return;
   const card = element("div", { class: "card", id: "vela" }, element("div", { class: "label" }, "compared with Vela", element("span", {}, "ours / Vela's")));
   for (const [label, ours, theirs, text] of rows) {
