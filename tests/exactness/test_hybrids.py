@@ -134,7 +134,7 @@ def test_equal(kind: str, several: bool, tmp_path: Path) -> None:
     assert wrong == []
 
 
-def grouped(rng: np.random.Generator) -> bytes:
+def grouped_convolution(rng: np.random.Generator) -> bytes:
     """A dilated convolution of two groups from nine channels to six."""
     b = ModelBuilder()
     x, y = b.tensor((2, 8, 9, 18), "float32"), b.tensor((2, 4, 5, 12), "float32")
@@ -150,7 +150,7 @@ def grouped(rng: np.random.Generator) -> bytes:
 def test_convolutions_are_the_same_in_all_forms(tmp_path: Path) -> None:
     """Portable, with DSP instructions and with Helium, and equal to LiteRT's."""
     rng = np.random.default_rng(8)
-    models = [hybrid(rng, kind, several) for kind, several in FORMS[:5] for _ in range(4)] + [grouped(rng)]
+    models = [hybrid(rng, kind, several) for kind, several in FORMS[:5] for _ in range(4)] + [grouped_convolution(rng)]
     networks = [read_network(model) for model in models]
     inputs = [[rng.standard_normal(n.tensors[n.inputs[0]].shape).astype(np.float32)] for n in networks]
     expected = [TFLiteReference(model).run(given)[0] for model, given in zip(models, inputs, strict=True)]
