@@ -119,7 +119,7 @@ def _program_variants(lowered: Lowered, limit_bytes: int) -> Iterator[tuple[Lowe
     yield lowered, [1] * len(program.operations)
     slicer, seen = Slicer(program, Slices(lowered.constants)), [[1] * len(program.operations)]
     for part in _PARTS:
-        parts = slicer.parts(max(limit_bytes // part, _LEAST_SLICE), {})
+        parts = slicer.parts(max(limit_bytes // part, _LEAST_SLICE))
         counts = [len(made) for made in parts]
         if counts not in seen:
             seen.append(counts)

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import gt
 from typing import Any
 
@@ -29,7 +28,7 @@ from ..ethosu.program.primfunc import cache_program, from_primfunc, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.constants import Slicer, Slices, constant_blocks
 from ..ethosu.schedule.prefetch.copies import Copy, FreeCapacity, FreeRanges, OccupiedRange, insert
-from ..ethosu.schedule.prefetch.search import FEWEST_CYCLES, WORK, CopySearch, Goal, tune_slices
+from ..ethosu.schedule.prefetch.search import FEWEST_CYCLES, WORK, CopySearch, Goal
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram, in_context, least_work, port_cycles, unit_cycles
 from ..ethosu.stream.decode import Command
 from ..ethosu.time import MODELS, Assumptions
@@ -60,7 +59,6 @@ class SearchBudget:
     read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
     both_lowerings: bool  # for few bytes too, for its stripes, in a default compile whose maps are in the fast pool
     sliced_forms: int  # candidates that are cut into slices of other sizes
-    tunes_slices: bool = False  # of single operations
     least_gain: float = 0.0  # part of the cycles: stripes are made where about so much may be gained
 
     @property
@@ -81,7 +79,6 @@ BUDGETS = {
     "max": SearchBudget(
         ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 20_000, 8 * WORK,
         (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], True, 4,
-        tunes_slices=True,
     ),
 }  # fmt: skip
 
@@ -93,7 +90,6 @@ _MORE_STRIPES = replace(
     sliced_forms=2,
     in_place_shares=_SHARES[:2],
     read_once_shares=_SHARES[1:2],
-    tunes_slices=True,
     least_gain=0.0,
 )
 
@@ -409,20 +405,6 @@ class PrefetchCandidate:
         """Another program in the same pool; None where it does not fit."""
         planned = planned_again(self.plain, extracted, self._fast, self._limit)
         return None if planned is None else PrefetchCandidate(planned, self._rank, self._fast, self._limit)
-
-    def tune_slices(self, cutters: Cutters, most_bytes: int, cut: PrefetchCandidate) -> dict[str, Mapping[int, int]]:
-        """The most bytes of slices of single operations, for each function that can be cut, where that estimates less
-        than `cut`, which is this program with `most_bytes` for all.
-        """
-        found = {}
-        for (call, _), known in zip(self._timed_calls, cut._searches, strict=True):
-            name, others = call.invoke.function, occupied_ranges(self.plain, call, self._fast)
-            if name in cutters:
-                timed_program = partial(self._timed_program, call.places(self.plain.extracted.problem, self.plain.plan))
-                found[name] = tune_slices(
-                    cutters[name][1], most_bytes, timed_program, others, self._limit, known.best.cycles
-                )
-        return found
 
     def candidates(self, budget: SearchBudget) -> Iterator[ProgramCandidate]:
         """The program with copies that have places: those that were found, planned together with the maps, or fewer

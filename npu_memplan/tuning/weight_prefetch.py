@@ -7,7 +7,7 @@ its plan is a plan like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import le
 
@@ -39,7 +39,6 @@ _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _NO_GAIN = 0.998  # of the cycles of the best: what takes so much in any case is not cut into slices
 _NEAR, _LEAST_GAIN = 1.15, 0.02  # times the best's cycles, and a part of its own, by which a program may win in slices
-_WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
 _ROUNDS, _STEP, _CLOSE = 2, 3, 64  # of a search in fewer bytes: parts of what copies take, and of all bytes
 _FINALISTS = 8  # besides the first program, by their cycles under the model of the search
@@ -125,7 +124,7 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking, budget: Sear
     fast = fast_pool(plain.extracted.problem.pools, rank.memory_map)
     if slack <= 1 or fast is None or not preferred.best.moved:
         return preferred
-    budget = replace(budget, sliced_forms=0, tunes_slices=False, last_work=0)
+    budget = replace(budget, sliced_forms=0, last_work=0)
     low, high = (_used_bytes(one, fast) for one in (ProgramCandidate(plain, rank(plain)), preferred.best))
     for _ in range(_ROUNDS):
         limit = high - (high - low) // _STEP
@@ -257,9 +256,6 @@ def _search_copies(forms: _Forms, incumbent: _Incumbent, budget: SearchBudget) -
     penalties: dict[PrefetchCandidate, float] = {}  # the part of its estimate that each lost when it was allocated
     for candidate in sorted(found, key=_cost):
         _allocate(candidate, penalties, incumbent, budget)
-    if best and budget.tunes_slices and not is_ended():
-        for candidate in _with_tuned_slices(best[0], forms, budget, incumbent.reference):
-            _allocate(candidate, penalties, incumbent, budget)
     for candidate in sorted(found, key=_cost)[:1] if budget.last_work and not is_ended() else ():
         before = candidate.cost
         candidate.search(budget.last_work)
@@ -289,19 +285,19 @@ def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int
     forms: _Forms = {}
     whole = sorted((PrefetchCandidate(program, rank, fast, limit) for program in programs), key=_optimistic_cycles)
     for one in whole:
-        forms[one] = _Uncut(one, slicers(one.plain.extracted, slices, rank.decoded), []), _WHOLE
+        forms[one] = _Uncut(one, slicers(one.plain.extracted, slices, rank.decoded), [])
 
     def cut(form: _Uncut, parts: Sequence[int]) -> None:
         for part in parts:
             most = max(limit // part, _LEAST_POOL // part, _LEAST_SLICE)
-            made = form.cut(most, {})
+            made = form.cut(most)
             if made is not None:
-                forms[made] = form, most
+                forms[made] = form
 
     for one in whole:
         if _may_gain(one, forms):
-            cut(forms[one][0], (_PART,))
-    best_first = (forms[one][0] for one in sorted(forms, key=_optimistic_cycles))
+            cut(forms[one], (_PART,))
+    best_first = (forms[one] for one in sorted(forms, key=_optimistic_cycles))
     for form in list(dict.fromkeys(best_first))[: budget.sliced_forms]:
         if _may_gain(form.whole, forms):
             cut(form, _OTHER_PARTS)
@@ -317,21 +313,6 @@ def _may_gain(whole: PrefetchCandidate, forms: Iterable[PrefetchCandidate]) -> b
     return near and whole.possible_gain >= _LEAST_GAIN
 
 
-def _with_tuned_slices(
-    candidate: PrefetchCandidate, forms: _Forms, budget: SearchBudget, reference: Sequence[int]
-) -> Iterator[PrefetchCandidate]:
-    """The same with slices of other sizes for some operations, if that estimates less."""
-    form, most = forms[candidate]
-    others = form.whole.tune_slices(form.cutters, most, candidate)
-    made = form.cut(most, others) if any(others.values()) else None
-    if made is not None:
-        made.search(budget.rounds[-1][1])
-        if made.optimistic_cycles < candidate.optimistic_cycles:
-            other = made.under_all(reference)
-            other.search(budget.rounds[-1][1])
-            yield other
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Uncut:
     """A program whose convolutions are whole, and what cuts them into slices."""
@@ -340,13 +321,11 @@ class _Uncut:
     cutters: Cutters
     seen: list[object]  # operations that were made of it
 
-    def cut(self, most_bytes: int, others: Mapping[str, Mapping[int, int]]) -> PrefetchCandidate | None:
-        """The program with convolutions of more weight in slices of at most so much, in `others` functions for single
-        operations; None where that changes nothing, was seen, or does not fit.
+    def cut(self, most_bytes: int) -> PrefetchCandidate | None:
+        """The program with convolutions of more weight in slices of at most so much; None where that changes nothing,
+        was seen, or does not fit.
         """
-        made = {
-            name: slicer.slice_convolutions(most_bytes, others.get(name)) for name, (_, slicer) in self.cutters.items()
-        }
+        made = {name: slicer.slice_convolutions(most_bytes) for name, (_, slicer) in self.cutters.items()}
         operations = [program and program.operations for program in made.values()]
         if operations in self.seen:
             return None
@@ -364,7 +343,7 @@ class _Uncut:
         )
 
 
-_Forms = dict[PrefetchCandidate, tuple[_Uncut, int]]  # what each is cut from, and into slices of how many bytes
+_Forms = dict[PrefetchCandidate, _Uncut]  # what each is cut from
 
 
 def _different(programs: Sequence[Planned], fast: int, limit: int, rank: Ranking) -> list[Planned]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,11 @@ from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.access import Role, accesses
 from npu_memplan.ethosu.program.hazards import stream_of
 from npu_memplan.ethosu.program.program import BufferRole, NpuOperation, NpuProgram
-from npu_memplan.ethosu.schedule.blocks import places
-from npu_memplan.ethosu.schedule.constants import constant_blocks, loaded_early, may_lie_beside, read_table, weights_of
+from npu_memplan.ethosu.schedule.constants import loaded_early, may_lie_beside, read_table
 from npu_memplan.ethosu.schedule.order import reorder_operations
-from npu_memplan.ethosu.schedule.prefetch.copies import FreeCapacity, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.search import WORK, stretch_ranges, tune_slices
-from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram, _Stream
+from npu_memplan.ethosu.schedule.prefetch.copies import OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.search import stretch_ranges
+from npu_memplan.ethosu.schedule.prefetch.timed_program import _Stream
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time.timeline import prepare_steps
 from npu_memplan.options import CompileOptions
@@ -33,11 +32,9 @@ from npu_memplan.tuning.candidate import (
     cycles_by_model,
     reblock_worst,
     rebuild_problem,
-    slicers,
 )
 from npu_memplan.tuning.ranking import Ranking, npu_calls
 from tests.support.on_model import npu_graph, random_inputs, run_program
-from tests.support.prefetch_oracle import best_copies
 from tests.support.tflite_builder import ModelBuilder
 from tests.tuning.conftest import MODELS
 
@@ -158,72 +155,6 @@ def test_what_kernels_wait_for_is_known_while_blocks_are_chosen(npu: str) -> Non
     assert [known for _, known in timed._steps] == [
         known for _, known in prepare_steps(made, demand_cache.resource_uses)
     ]
-
-
-LIMIT, MOST = 16_000, 4_096
-# bytes of the pool, and of a slice where nothing else is said
-
-
-class Sliced:
-    """A model whose maps hold `tight` bytes of the pool all the time."""
-
-    def __init__(self, planned: Planned, tight: int) -> None:
-        (self.slicer,) = (slicer for _, slicer in slicers(planned.extracted, {}, {}).values())
-        memory_map = CompileOptions(
-            "ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram", objective="bytes"
-        ).memory_map()
-        assert memory_map is not None
-        self.memory_map, program = memory_map, self.slicer.program
-        self.held = [OccupiedRange(0, len(program.operations) - 1, 0, tight)]
-        self.place, self.demand_cache = places(program, memory_map), DemandCache(program.accelerator, memory_map)
-
-    def timed_program(self, program: NpuProgram) -> TimedProgram:
-        return TimedProgram(program, constant_blocks(program), self.place, self.demand_cache, 2)
-
-    def optimistic_cycles(self, others: Mapping[int, int]) -> int:
-        """As copies are searched for slices of these sizes from the start."""
-        program = self.slicer.slice_convolutions(MOST, others) or self.slicer.program
-        timed = self.timed_program(program)
-        space = FreeCapacity([OccupiedRange(0, len(timed) - 1, 0, self.held[0].stop)], LIMIT, len(timed))
-        return best_copies(timed, space, WORK // 8).cycles
-
-    def better(self, optimistic_cycles: int) -> Mapping[int, int]:
-        return tune_slices(self.slicer, MOST, self.timed_program, self.held, LIMIT, optimistic_cycles)
-
-
-@pytest.fixture
-def sliced(planned: Callable[..., Planned]) -> Sliced:
-    return Sliced(planned("kws_ref_model", "tvm"), 12_000)
-
-
-def test_what_is_found_promises_less_and_is_found_again(sliced: Sliced) -> None:
-    before = sliced.optimistic_cycles({})
-    found = sliced.better(before)
-    assert found
-    assert sliced.optimistic_cycles(found) < before
-    assert sliced.better(before) == found
-
-
-def test_nothing_is_found_where_nothing_promises_less(sliced: Sliced) -> None:
-    assert not sliced.better(0)
-
-
-def test_who_reads_the_same_weights_has_the_same_slices(sliced: Sliced) -> None:
-    found = sliced.better(1 << 40)
-    operations = sliced.slicer.program.operations
-    readers: dict[object, set[int | None]] = {}
-    for index, operation in enumerate(operations):
-        if sliced.slicer.weight_bytes(operation):
-            readers.setdefault(weights_of(operation), set()).add(found.get(index))
-    assert all(len(sizes) == 1 for sizes in readers.values())
-
-
-def test_sizes_of_single_operations_are_kept(sliced: Sliced) -> None:
-    slicer = sliced.slicer
-    index = max(range(len(slicer.program.operations)), key=lambda i: slicer.weight_bytes(slicer.program.operations[i]))
-    parts = slicer.parts(1 << 40, {index: 1_024})
-    assert [i for i, made in enumerate(parts) if len(made) > 1] == [index]
-    assert [slicer.weight_bytes(made) for made in parts[index]] == [1_040] * 4  # 16 channels of 64 each
 
 
 @pytest.mark.parametrize(

@@ -259,18 +259,16 @@ class Slicer:
         self.program, self.slices = program, slices
         (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
 
-    def slice_convolutions(self, most_bytes: int, others: Mapping[int, int] | None = None) -> NpuProgram | None:
+    def slice_convolutions(self, most_bytes: int) -> NpuProgram | None:
         """The program with convolutions whose weights take more than `most_bytes` cut into slices of at most that; None
         where none can be.
-
-        `others`: other limits, by index of an operation.
         """
-        parts = self.parts(most_bytes, others or {})
+        parts = self.parts(most_bytes)
         return None if len(parts) == sum(map(len, parts)) else self.join_operations(parts)
 
-    def parts(self, most_bytes: int, others: Mapping[int, int]) -> list[list[NpuOperation]]:
+    def parts(self, most_bytes: int) -> list[list[NpuOperation]]:
         """The operations that `slice_convolutions` makes of each operation."""
-        return [self._slices(made, others.get(i, most_bytes)) for i, made in enumerate(self.program.operations)]
+        return [self._slices(operation, most_bytes) for operation in self.program.operations]
 
     def join_operations(self, parts: Iterable[Iterable[NpuOperation]]) -> NpuProgram:
         """The program with these parts in place of its operations."""

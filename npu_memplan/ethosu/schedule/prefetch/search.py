@@ -1,26 +1,23 @@
-"""The search for copies: which constants stay where they are, which are sent later, and how deep slices are.
+"""The search for copies: which constants stay where they are, and which are sent later.
 
 Invariant: deterministic; the work is bounded by a number of operations that are run on the clock, and the result is
 never slower than the program without copies, nor than what was known before more work. For the same choice, C's
 schedule is the one that the rule in Python makes (`tests/support/prefetch_oracle.py`): the same copies, the same
-cycles. Without a C compiler no copies are searched. A sliced operation keeps its maps while all of its slices run.
+cycles. Without a C compiler no copies are searched.
 """
 
 from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
-from random import Random
 
 from ....compiled import Struct, c_library, check_verdict, float_array, header_structure, int32s, int64s, random_state
 from ...arch import Channel
-from ...program.program import NpuProgram
-from ...stream.isa import Register
 from ...time import ResourceUse, TimingModel
-from ..constants import ConstantBlock, Slicer, weights_of
+from ..constants import ConstantBlock
 from .copies import Choice, Copy, DmaSchedule, Found, FreeCapacity, OccupiedRange
 from .timed_program import COPY_WORDS, TimedProgram, TimedRun, least_work
 
@@ -291,59 +288,6 @@ class CopySearch:
     def _cheaper(self, one: DmaSchedule, other: DmaSchedule) -> DmaSchedule:
         """The cheaper schedule; `one` where both cost the same."""
         return other if self._goal.cost(other) < self._goal.cost(one) else one
-
-
-_LOOKED_AT = 2_500  # operations of programs with other slices
-_COUNTS = (1, 2, 3, 4, 6)  # slices of an operation
-_LEAST_BYTES = 1024  # of weights: others stay as they are
-_TOGETHER = (1, 1, 2)  # weights that are cut otherwise at once
-_PART = 8  # of WORK, for each
-
-
-def tune_slices(
-    slicer: Slicer,
-    most_bytes: int,
-    timed_program: Callable[[NpuProgram], TimedProgram],
-    held: Sequence[OccupiedRange],
-    limit_bytes: int,
-    cycles: int,
-) -> Mapping[int, int]:
-    """The most bytes of a slice, for single operations of the slicer's program, that lower the optimistic cycles below
-    `cycles`, those with `most_bytes` for all; empty where none do.
-
-    `held`: the ranges in use below `limit_bytes`, in operations of that program. `timed_program` makes the timed form
-    of a program with slices. Equal slices, whatever sizes led to them, are tried once.
-    """
-    readers: dict[object, list[int]] = {}  # of the same weights: they have the same slices
-    for index, operation in enumerate(slicer.program.operations):
-        if slicer.weight_bytes(operation) > _LEAST_BYTES:
-            readers.setdefault(weights_of(operation), []).append(index)
-    groups = list(readers.values())
-    chosen: dict[int, int] = {}
-    draw, seen, made = Random(0), [chosen], list[object]()
-    left = _LOOKED_AT if groups else 0
-    while left > 0:
-        tried = dict(chosen)
-        for group in draw.sample(groups, min(len(groups), draw.choice(_TOGETHER))):
-            size = slicer.weight_bytes(slicer.program.operations[group[0]])
-            tried |= dict.fromkeys(group, -(-size // draw.choice(_COUNTS)))
-        left -= len(slicer.program.operations)
-        if tried in seen:
-            continue
-        seen.append(tried)
-        parts = slicer.parts(most_bytes, tried)
-        depths = [[part.get(Register.OFM_DEPTH_M1) for part in slices] for slices in parts]
-        if depths in made:
-            continue
-        made.append(depths)
-        timed = timed_program(slicer.join_operations(parts))
-        there = stretch_ranges(held, [len(slices) for slices in parts])
-        space = FreeCapacity(list(there), limit_bytes, len(timed))
-        search = CopySearch(timed, space)
-        search.search_on(WORK // _PART)
-        if search.best.cycles < cycles:
-            cycles, chosen = search.best.cycles, tried
-    return chosen
 
 
 def stretch_ranges(held: Sequence[OccupiedRange], counts: Sequence[int]) -> Iterator[OccupiedRange]:
