@@ -134,9 +134,7 @@ class _Seen:
 
 
 class LayerComparison:
-    """The comparison of one run: `layers` are the reference's tensors by index in `network`, the model as it was before
-    compiling.
-    """
+    """The comparison of one run: `layers` are the reference's tensors by index in `network`, not compiled."""
 
     def __init__(
         self,

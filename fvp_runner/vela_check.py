@@ -55,9 +55,7 @@ NPU_OPERATOR = "ethos-u"
 
 
 def check_accelerators(network: Network, board: Board, remedy: str = "") -> Iterator[Remark]:
-    """Whether the board has the NPU that each payload is for, and what the driver compares; `remedy` makes a file for
-    the board, where that is not `compile`.
-    """
+    """Whether the board has the NPU of each payload, and what the driver compares; `remedy`: another command."""
     remedy = remedy or (
         "compile the original model for the board: npu-memplan compile MODEL.tflite "
         f"--board {board.name} --emit vela-tflite -o FILE.tflite"
@@ -128,9 +126,7 @@ def check_alignments(network: Network, data: bytes) -> Iterator[Remark]:
 def check_operators(
     network: Network, data: bytes, registered: Collection[str], board: Board | None, path: str
 ) -> Iterator[Remark]:
-    """Whether the firmware's resolver has every operator: of those given, or of all that TFLite Micro has. `path` is
-    the file, for a command that compiles it.
-    """
+    """Whether the resolver has every operator: of those given, or of all that TFLite Micro has, for `path`."""
     needed = dict.fromkeys([*(NPU_OPERATOR for _ in network.npu_calls), *(o.name for o in network.cpu_operators)])
     listed = ", ".join(needed)
     if not network.npu_calls:

@@ -131,9 +131,7 @@ def _plan_or_reason(model: Path, wanted: CompileOptions, cache: ProgramCache | N
 
 
 def _first_that_fits(tried: Iterator[BoardRow]) -> BoardRow:
-    """The first row that fits, of rows that are made one after the other; where none fits, the one that lacks the
-    fewest bytes.
-    """
+    """The first row that fits, of rows that are made one after the other; else the one that lacks the fewest bytes."""
     rows: list[BoardRow] = []
     for row in tried:
         if row.fits:

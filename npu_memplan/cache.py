@@ -101,9 +101,7 @@ class ProgramCache:
     store: ContentStore
 
     def get_program(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> Compiled:
-        """The cached program, or the one that `make` gives, which is then kept. In a cached one, `module` is None and
-        `sources` has no launches.
-        """
+        """The cached program, whose `module` is None and whose `sources` have no launches, or what `make` gives."""
         key = _program_key(model, options)
         known = self._read_program(key)
         if known is not None:

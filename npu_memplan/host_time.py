@@ -236,9 +236,7 @@ _NOTHING = HostWork()
 
 
 def calls_work(module: Any, name: str, known: dict[Any, HostWork], cpu: str = "") -> tuple[float, int]:
-    """Cycles of all calls that function `name` of a module makes on a CPU, once each, and how many of them are not
-    estimated; `known`: by function.
-    """
+    """Cycles of all calls of function `name` on a CPU, once each, and how many have no estimate."""
     cycles, untimed = 0.0, 0
 
     def visit(expr: Any) -> None:

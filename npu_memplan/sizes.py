@@ -30,9 +30,7 @@ class SizeError(NpuMemplanError):
 
 
 def difference_text(ours: float, theirs: float) -> str:
-    """The difference of `ours` from `theirs` as text: `"-2.7 %"`, `"the same"`; `-` when there is nothing to compare
-    with.
-    """
+    """The difference of `ours` from `theirs`: `"-2.7 %"`, `"the same"`; `-` when nothing is to be compared."""
     return "the same" if ours == theirs else f"{100 * (ours / theirs - 1):+.1f} %" if theirs else "-"
 
 

@@ -15,9 +15,7 @@ PHASE, FACTS, FAULT = "phase", "facts", "fault"  # what a line of the process ha
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The subject of a run: an artifact's directory, or a file for TFLite Micro, the model that it was made of, inputs
-    as `run --input` takes them.
-    """
+    """The subject of a run: an artifact's directory or a file for TFLite Micro, its source model, inputs."""
 
     directory: str
     model: str

@@ -57,9 +57,7 @@ def reaching_memory(board: Board, address: int, size_bytes: int) -> BoardMemory 
 
 
 def why_unreachable(board: Board, elf: Elf, address: int, written: bool) -> str:
-    """The reason that the NPU does not reach an address: what is there, and where it should be; in brackets, for a
-    message.
-    """
+    """The reason that the NPU does not reach an address: what is there and where it should be, in brackets."""
     usable = [m for m in board.memories if Agent.NPU in m.agents and not (written and m.read_only)]
     reachable = ", ".join(memory.name for memory in usable)
     place = next((memory for memory in board.memories if memory.offset_of(address) is not None), None)

@@ -206,9 +206,7 @@ def _check_copies(calls: Sequence[EthosUCall], one_arena: bool) -> Iterator[Rema
 
 
 def _copied_bytes(one: EthosUCall, values: Sequence[int], numbers: Sequence[int], one_arena: bool) -> int:
-    """The bytes of the tensors `values` of the method, which are `numbers` of the delegate; one arena: but where they
-    lie so.
-    """
+    """The bytes of tensors `values` of the method, `numbers` of the delegate, that one arena has to copy."""
     copied = 0
     for value, number in zip(values, numbers, strict=True):
         tensor, known = one.network.tensors[number], one.method.tensor(value)

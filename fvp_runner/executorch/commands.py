@@ -300,9 +300,7 @@ def one_arena_header() -> bytes:
 def compare_programs(
     old: ExecutorchProgram, new: ExecutorchProgram, one_arena: bool = False, same_kernels: bool = True
 ) -> list[MethodRow]:
-    """Run every method of both on the NPU model; `InternalError` where an output differs, or, with `same_kernels`,
-    what a kernel of the NPU writes.
-    """
+    """Run every method of both on the NPU model; `InternalError` where outputs or NPU kernels' writes differ."""
     return [_compare_method(old, new, number, one_arena, same_kernels) for number in range(len(old.methods))]
 
 

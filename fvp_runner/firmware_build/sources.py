@@ -52,9 +52,7 @@ def input_bytes(artifact: Artifact) -> int:
 
 
 def lay_out(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
-    """Lay out `artifact`, with inputs for `steps` inferences, on `board`; `LayoutError` says what does not fit, and by
-    how much.
-    """
+    """Lay out `artifact`, with inputs for `steps` inferences, on `board`; `LayoutError` says what does not fit."""
     if artifact.target.accelerator not in (*board.accelerators, "none"):
         raise LayoutError(
             f"{artifact.name} is compiled for {artifact.target.accelerator}, but board {board.name} has "

@@ -96,9 +96,7 @@ class SharedObject:
         self._library.npu_memplan_host_set_launch(callback)
 
     def set_rows(self, rows: int, counts: Any) -> None:
-        """Set the rows that runs feed from here on: at address `rows`, so many at a time; the caller keeps both
-        alive.
-        """
+        """Set the rows that runs feed from here on: at address `rows`, so many at a time; the caller keeps them."""
         self._library.npu_memplan_host_set_rows(ctypes.c_void_p(rows), counts, len(counts))
 
     def reset(self, pointers: Any) -> None:

@@ -175,6 +175,4 @@ class RealReference(FrameworkReference):
 
     @abstractmethod
     def _with_steps(self) -> Callable[[Sequence[NDArray[Any]], np.random.Generator], Any]:
-        """A function that computes as `_compute_outputs` does, with each value moved a step up or down, as drawn,
-        before it is quantised.
-        """
+        """A function as `_compute_outputs`, with each value moved a step up or down before it is quantised."""

@@ -61,9 +61,7 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
 
 
 def _shorten_count(runtime: Any) -> None:
-    """Let tflite-micro's package count variables only where a model makes some: it unpacks the whole model for that,
-    object by object.
-    """
+    """Let tflite-micro's package count variables only where a model makes some: it unpacks the whole model."""
     count = runtime.count_resource_variables
     if not hasattr(count, "__wrapped__"):
 

@@ -121,9 +121,7 @@ class LinkedNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """Cycles of a network's NPU for one run, under all timing models: alone at least, and at most while networks of
-    other NPUs use some of its memories.
-    """
+    """Cycles of a network's NPU for one run, by timing model: alone, and at most beside networks of other NPUs."""
 
     least_cycles: int
     most_cycles: int

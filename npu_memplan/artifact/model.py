@@ -422,9 +422,7 @@ class Artifact:
 
     @property
     def unknown_calls(self) -> int:
-        """The number of the CPU's calls without an estimate: of C that is not ours, and of operators that are
-        C alone.
-        """
+        """The number of the CPU's calls without an estimate: C that is not ours, and operators that are C alone."""
         return self.host_operations - len(self.host_layers)
 
     @property
@@ -457,18 +455,14 @@ class Artifact:
 
     @property
     def total_cycles(self) -> int | None:
-        """The cycles of NPU and CPU, of the NPU's clock, or without NPU calls of the CPU's; None where nothing is
-        known.
-        """
+        """The cycles of NPU and CPU, of the NPU's clock, without NPU calls of the CPU's; None: nothing is known."""
         if self.timing is None or not self.host_cycles:
             return self.estimated_cycles if self.estimated_cycles is not None else self.host_cycles
         return (self.estimated_cycles or 0) + round(self.host_cycles * self.timing.clock_hz / self.host_clock_hz)
 
     @property
     def vela_milliseconds(self) -> float | None:
-        """The time of Vela's own stream, in its own arena, with what Vela leaves to the CPU; None where there is
-        none.
-        """
+        """The time of Vela's own stream in its own arena, with what Vela leaves to the CPU; None: there is none."""
         timing = self.timing
         if timing is None or not timing.vela_stream_bounds:
             return None

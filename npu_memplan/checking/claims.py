@@ -227,9 +227,7 @@ def write_checked(
 
 
 def compile_candidate(model: Path, requested: CompileOptions) -> CheckedProgram[Compiled]:
-    """Compile the file `model` as `requested` and check the result whatever work that is: where operators move to the
-    CPU, it is more than the first check was.
-    """
+    """Compile the file `model` as `requested` and check the result, whatever work that is."""
     made = plan_model(model, requested)
     with scratch_folder("check") as place:
         written = write_artifact(made, place)

@@ -201,9 +201,7 @@ def judge_program(program: Judged, facts: RunFacts) -> CheckResult:
 
 
 def _run_verdict(program: Judged, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
-    """The verdict on a run that differs: by the first operator that differs further than it claims, or else the
-    first.
-    """
+    """The verdict on a run that differs: by the first operator that differs further than it claims, or the first."""
     differing = [row for row in run.operators if row.verdict is Verdict.DIFFERS]
     further = [row for row in differing if not _claims_cover(program.operators, run, row)]
     first, row = _first_reported(program, run, next(iter((*further, *differing)), None))

@@ -76,9 +76,7 @@ def check_sample(
 
 
 def draw_sample(data: bytes, works: Works, inputs: int, limit: int) -> SampleNetwork | None:
-    """The sample of the TFLite file `data` whose check on so many inputs is no more than `limit`; None where no
-    operator can be checked alone.
-    """
+    """The sample of the TFLite file `data` whose check on so many inputs is within `limit`; None: there is none."""
     from fvp_runner import CutError, cut_part
 
     network = read_network(data, "the network")

@@ -170,9 +170,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
 
 
 def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
-    """The cost of each call of the host; calls of which that is unknown are left out. Functions are named after the
-    kinds of their operators, in the model's order.
-    """
+    """The cost of each call of the host with an estimate; functions are named after the kinds of their operators."""
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
     rows, costs = [], costs_for(artifact.target.cpu)

@@ -135,9 +135,7 @@ class _Reader:
         return self.read_body(function.body, known, names)
 
     def read_body(self, expr: Any, known: _Known, names: list[str]) -> list[FunctionCall | IfElse]:
-        """Read a function body. `known`: the values of variables; `names`: the names of the constant pools not yet
-        bound.
-        """
+        """Read a function body. `known`: values of variables; `names`: the names of constant pools not yet bound."""
         found: list[FunctionCall | IfElse] = []
         blocks = expr.blocks if isinstance(expr, relax.SeqExpr) else []
         for binding in (b for block in blocks for b in block.bindings):

@@ -170,9 +170,7 @@ def command(
 
 
 def _of_first(models: tuple[Path, ...]) -> CompileOptions:
-    """The options where none are given: those of the first artifact, but for sizes; without an artifact, the
-    defaults.
-    """
+    """The options where none are given: those of the first artifact, but for sizes; else the defaults."""
     from ..artifact import Artifact
     from ..options import CompileOptions
 

@@ -43,9 +43,7 @@ def array_address(values: Any, code: str) -> int | None:
 
 
 class Struct(ctypes.Structure):
-    """A C structure, made by `header_structure`. `members`, in C's order, are type codes of `array`; `i*` is an array
-    of `i`.
-    """
+    """A C structure of `header_structure`; `members` are type codes of `array` in C's order, `i*` an array of `i`."""
 
     members: ClassVar[dict[str, str]] = {}
 

@@ -40,9 +40,7 @@ from .time.estimate import cycles_in_a_row
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Looked(Layer):
-    """A layer whose single operation ends with a table: `layer` computed tensor `between`, which `table` maps to the
-    output.
-    """
+    """A layer whose one operation ends with a table: `layer` made tensor `between`, `table` maps it to the output."""
 
     layer: Layer
     between: LayerTensor
@@ -86,9 +84,7 @@ def fold_gathers(graph: LayerGraph) -> LayerGraph:
 def _into_readers(
     graph: LayerGraph, kind: type[T], reading: Callable[[T, Sequence[Layer], LayerGraph], Sequence[Layer] | None]
 ) -> LayerGraph:
-    """`graph` without those layers of a `kind` whose work all their readers can do; `reading` gives the new readers,
-    None where they cannot.
-    """
+    """`graph` without layers of a `kind` whose work all readers can do; `reading` gives new readers, or None."""
     layers: list[Layer] = list(graph.layers)
     for layer in [layer for layer in layers if isinstance(layer, kind)]:
         readers = [reader for reader in layers if layer.output in reader.inputs]
@@ -115,9 +111,7 @@ def fold_tables(graph: LayerGraph) -> LayerGraph:
 
 
 def fold_transposes(graph: LayerGraph) -> LayerGraph:
-    """Let products of matrices read the input of a Transpose that only they read, where they would transpose
-    it back.
-    """
+    """Let products of matrices read the input of a Transpose that only they read, where they transpose it back."""
     layers: list[Layer] = list(graph.layers)
     for matmul in [layer for layer in layers if isinstance(layer, BatchMatMul)]:
         made = matmul
@@ -154,9 +148,7 @@ def fold_types(graph: LayerGraph) -> LayerGraph:
 
 
 def _gathering(gather: ChannelGather, readers: Sequence[Layer], graph: LayerGraph) -> list[Conv] | None:
-    """The readers of `gather` as convolutions over all channels; None where one cannot, or where that adds more
-    products than the gather takes.
-    """
+    """The readers of `gather` as convolutions over all channels; None where one cannot, or adds more products."""
     if len(set(gather.places)) < len(gather.places):
         return None
     shape = graph.tensors[gather.inputs[0]].shape
@@ -305,9 +297,7 @@ def _average_by_rows(layer: PoolLayer, graph: LayerGraph) -> tuple[RowSums, Tota
 
 
 def _product(layer: FullyConnected, graph: LayerGraph) -> tuple[RowSums, Total] | None:
-    """The sums that make the product of a flattened map: all groups of rows are multiplied by the weights of every
-    group, of which each needs one.
-    """
+    """The sums that make the product of a flattened map: every group of rows times the weights of every group."""
     flat, result = graph.tensors[layer.inputs[0]], graph.tensors[layer.output]
     shaped = graph.producer(flat.name)
     if not isinstance(shaped, Reshape) or flat.dtype != "int8" or max(len(layer.weight_scales), len(layer.stated)) > 1:

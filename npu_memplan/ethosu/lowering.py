@@ -54,9 +54,7 @@ class OrderedLayers:
 
 
 def order_layers(program: NpuProgram, graph: LayerGraph, stops: Sequence[int]) -> OrderedLayers | None:
-    """`program`, whose operations up to `stops[i]` are those of the layers up to i, in the better order; None: there is
-    none.
-    """
+    """`program`, whose operations to `stops[i]` are of the layers up to i, in the better order; None: none is."""
     bounds = list(zip((0, *stops[:-1]), stops, strict=True))
     operators = _Operators(program, graph, bounds)
     if operators.have_one_order:
@@ -247,9 +245,7 @@ FEW_BYTES = LoweringTarget()
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program and its constants; `order_peaks`: bytes alive at its worst operation in the order of its graph and in
-    its own, where that is another one.
-    """
+    """A program and its constants; `order_peaks`: peak bytes in its graph's order and in its own, if another."""
 
     program: NpuProgram
     constants: bytes

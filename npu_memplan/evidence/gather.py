@@ -82,9 +82,7 @@ def listed_networks(only: Iterable[str] = ()) -> Iterator[ListedNetwork]:
 
 
 def _network_file(name: str) -> Path:
-    """The file of a network: in an installed package next to this module, in a checkout where the repository keeps
-    it.
-    """
+    """The file of a network: next to this module in an installed package, else where the repository keeps it."""
     repository = Path(__file__).resolve().parents[2]
     packaged = Path(str(resources.files(__package__))) / "networks" / f"{name}.tflite"
     places = (packaged, *(repository / folder / f"{name}.tflite" for folder in ("tests/models", "examples/digits")))

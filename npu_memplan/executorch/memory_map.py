@@ -247,9 +247,7 @@ def _written(method: Method, instruction: MethodInstruction) -> set[int]:
 
 
 def _with_aliases(method: Method, lives: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Lifetimes in which a tensor whose memory another value takes lives as long as that value, and every tensor that a
-    loop touches lives through the loop.
-    """
+    """Lifetimes in which a tensor lives as long as an alias of it, and all that a loop touches through the loop."""
     pairs, loops = [], []
     for position, instruction in enumerate(method.instructions):
         if isinstance(instruction, MoveCall):
@@ -327,9 +325,7 @@ class _Thing:
 
 
 def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
-    """The memory of `method`: all that lies in it; an instruction is one point, a delegate two and one for each
-    operation.
-    """
+    """All memory of `method`: an instruction is one point, a delegate two and one for each operation."""
     lifted: dict[int, NpuProgram] = {}
     notes: list[str] = []
     calls = {one.position: one for one in npu_calls(program) if one.method is method}

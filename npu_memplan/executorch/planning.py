@@ -34,9 +34,7 @@ class ExirError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class GreedyPlan:
-    """The plan that ExecuTorch's own planner makes of the same tensors: bytes of each buffer, and where each spec
-    lies.
-    """
+    """The plan of ExecuTorch's own planner of the same tensors: bytes of each buffer, the place of each spec."""
 
     sizes: list[int]
     places: list[tuple[int, int]]  # memory id, offset

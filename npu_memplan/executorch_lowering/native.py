@@ -235,9 +235,7 @@ def _slots(program: NpuProgram, vela: EthosUCall) -> list[tuple[BlockSlot, str]]
 
 
 def _fast_bytes(vela: EthosUCall, goal: ScratchGoal) -> int:
-    """The bytes of the fast scratch that the delegate's memory mode has: its size, or what Vela's stream touches
-    there.
-    """
+    """The bytes of fast scratch in the delegate's memory mode: its size, or what Vela's stream touches there."""
     pools = options_for(vela, {}, goal.board).planned_pools()
     if len(pools) < FAST:
         return 0

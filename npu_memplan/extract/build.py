@@ -67,9 +67,7 @@ UNIT = "npu_memplan.unit"
 
 
 def _mark_unit_loop(loop: Any) -> Any:
-    """A loop of one iteration that lowering kept (of a schedule's pragma); it stays in the kernel, as without
-    a plan.
-    """
+    """A loop of one iteration that lowering kept (of a schedule's pragma); it stays in the kernel."""
     if static_extent(loop.extent) != 1 or loop.annotations or loop.kind != tirx.ForKind.SERIAL:
         return loop
     return tirx.For(

@@ -237,9 +237,7 @@ class CallWalker:
         return self.declared[key]
 
     def hidden(self, call: Invoke, in_place: Collection[int]) -> None:
-        """Add the step of a PrimFunc that passes tensor objects on: it reads and writes what call_tir states, at one
-        point.
-        """
+        """Add the step of a PrimFunc that passes tensor objects on: it reads and writes what call_tir states."""
         accesses = []
         for i, argument in enumerate(call.arguments):
             if not isinstance(argument, View):

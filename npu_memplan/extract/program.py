@@ -167,9 +167,7 @@ class _Least:
         return int(analyzer.const_int_bound(self.expr).min_value)
 
     def try_values(self, ranges: _Ranges) -> int | None:
-        """The least of all values, tried one by one; None where these are too many, or the expression has no value at
-        one.
-        """
+        """The least of all values, tried one by one; None: too many, or the expression has no value at one."""
         if math.prod(last - first + 1 for first, last in ranges) > _TRIED:
             return None
         axes = np.ix_(*(np.arange(first, last + 1) for first, last in ranges)) if ranges else ()
@@ -305,9 +303,7 @@ class RelaxTensor:
 
     @property
     def least_alignment(self) -> int:
-        """The least alignment of its first byte: what its elements, the calls that use it, and a tensor object on it
-        require.
-        """
+        """The least alignment of its first byte: what elements, calls that use it, and tensor objects require."""
         return max(self.alignment, element_alignment(self.dtype), VIEW_ALIGNMENT if self.view else 1)
 
     @property

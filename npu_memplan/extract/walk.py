@@ -90,9 +90,7 @@ class Outside:
         return Plain(stands)
 
     def chosen(self, name: str, ty: Any, values: Sequence[Value]) -> View | Plain:
-        """The value that stands for what an `if` chooses between `values` that are no tensors, or have shapes of their
-        own.
-        """
+        """The value that stands for the choice of an `if` between `values` without tensors, or of unequal shapes."""
         if isinstance(ty, relax.TensorType):
             tensor = self.make(name, ty, None)
             held = self.tensors_of(values)

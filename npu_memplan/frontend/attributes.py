@@ -114,9 +114,7 @@ def forced_operators(network: Network, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_known(option: str, wanted: Iterable[str], present: Mapping[str, str], otherwise: str) -> None:
-    """`HostOpsError` for the first of the `wanted` names that is no key of `present`, whose values are the names to
-    list.
-    """
+    """`HostOpsError` for the first of `wanted` that is no key of `present`, whose values are the names to list."""
     for name in wanted:
         if name not in present:
             raise HostOpsError(

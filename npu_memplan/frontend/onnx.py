@@ -59,9 +59,7 @@ def _hard_swish(inputs: Any, _: Mapping[str, Any]) -> Any:
 
 
 def _quantise_linear(inputs: Any, attributes: Mapping[str, Any]) -> Any:
-    """Weights, quantised here, that a file keeps in float before a quantisation, as quantisation-aware training exports
-    them.
-    """
+    """Weights, quantised here, that a file keeps in float before a quantisation, as training exports them."""
     values, scale = _constant(inputs, 0), _constant(inputs, 1)
     zero = np.zeros((), np.uint8) if len(inputs) < 3 or inputs[2] is None else _constant(inputs, 2)
     if values is None or scale is None or zero is None or attributes.get("block_size") or zero.dtype.kind not in "iu":

@@ -27,9 +27,7 @@ from ..vela.worker import VelaOptions, start_compile
 
 
 def start_loading(path: Path, options: CompileOptions) -> None:
-    """Start the run of Vela that `read` is going to need, if it needs one. For commands only: their process imports
-    less of TVM.
-    """
+    """Start the run of Vela that `read` will need, if any: for commands, whose process imports less of TVM."""
     if options.accelerator == NO_NPU or options.npu_compiler == "tvm":
         return
     with contextlib.suppress(NpuMemplanError, OSError):
@@ -116,9 +114,7 @@ def _functions_listed_once() -> Iterator[None]:
 
 
 def vela_options(options: CompileOptions) -> VelaOptions:
-    """The options for Vela that resolved `options` of a compile mean: of a board, the board's own memories, pools and
-    clock.
-    """
+    """The options for Vela of resolved `options`: of a board, the board's own memories, pools and clock."""
     system = load_system(options.system_config, Path(options.vela_ini) if options.vela_ini else None)
     sections = _board_sections(options, system) if options.board and not options.vela_ini else ""
     return VelaOptions(

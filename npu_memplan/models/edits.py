@@ -240,9 +240,7 @@ def resize_channels(network: Network, result: int, channels: int) -> Edit | None
 def _follow_channels(
     network: Network, operator: CpuOperator, index: int, waiting: list[int], constants: dict[int, set[int]]
 ) -> bool:
-    """Add the other tensors that have the channels of the tensor `index` by an operator, and axes of its constants;
-    False: it mixes them.
-    """
+    """Add other tensors that have the channels of `index`, and axes of the operator's constants; False: mixed."""
     tensors, result = network.tensors, operator.outputs[0]
     if operator.name in _WEIGHTED:
         weights, is_result = operator.inputs[1], index == result

@@ -38,9 +38,7 @@ def is_onnx(path: Path) -> bool:
 
 
 def require_onnx() -> None:
-    """Raise `OnnxError` where the package onnx is not installed; neither this package nor TVM reads such files without
-    it.
-    """
+    """Raise `OnnxError` where the package onnx is not installed, without which no such file is read."""
     try:
         importlib.import_module("onnx")
     except ImportError as error:
@@ -158,9 +156,7 @@ def is_torch(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _only_weights() -> Iterator[None]:
-    """A scope in which PyTorch unpickles tensors and plain containers only: any other class may run code of
-    the file.
-    """
+    """A scope in which PyTorch unpickles tensors and plain containers only: other classes may run code."""
     forced, other = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     before = {name: os.environ.pop(name, None) for name in (forced, other)}
     os.environ[forced] = "1"

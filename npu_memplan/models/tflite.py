@@ -121,9 +121,7 @@ def _unread(graph: Any, index: int) -> Tensor:
 
 
 def data_offsets(data: bytes) -> dict[int, int]:
-    """The places at which the bytes of each constant tensor begin in a `.tflite` that `read_network` has read; nothing
-    of others.
-    """
+    """The places where each constant tensor's bytes begin in a `.tflite` that was read; nothing of others."""
     import tflite
 
     if data[4:8] != b"TFL3":

@@ -117,9 +117,7 @@ class NpuOperator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArenaPlan:
-    """The places of tensors: `offsets` in the arena by index in the source file, the others are the run time's to
-    place.
-    """
+    """The places of tensors: `offsets` in the arena by index in the source file; the run time places others."""
 
     arena_bytes: int
     fast_bytes: int = 0  # of the NPU's own memory; 0: there is none
@@ -218,9 +216,7 @@ class _Writer:
         return self._tensor_of[index]
 
     def _buffer(self, index: int) -> int:
-        """The new file's buffer for buffer `index` of the source; a tensor without bytes refers to the first, by which
-        the run time gives it memory.
-        """
+        """The new file's buffer for buffer `index` of the source; the first, where it has no bytes."""
         buffer = self.model.Buffers(index)
         if not buffer.DataLength():
             return 0

@@ -34,9 +34,7 @@ def plan(
 
 
 def solve(problem: Problem, planner: str, time_limit_s: float | None, seed: int, room: bool) -> tuple[Problem, Plan]:
-    """The plan that `plan` answers, and the problem that it solves: with `room`, that of `with_room` where the pools
-    have it.
-    """
+    """The plan that `plan` answers, and its problem: with `room`, that of `with_room` where pools have it."""
     if room:
         try:
             return (roomy := with_room(problem)), planners.plan(roomy, planner, time_limit_s, seed)
@@ -118,9 +116,7 @@ def _earlier(problem: Problem, copies: Collection[str]) -> Problem:
 
 
 def plan_last_pool(problem: Problem, planner: str, seed: int) -> Plan:
-    """The plan that `prefetch.plan` answers; with several pools, the last of which has no size, that one as low as is
-    found.
-    """
+    """The plan that `prefetch.plan` answers; of several pools, the last without a size as low as is found."""
     answer = plan(problem, planner, seed=seed)
     writable = [p for p in problem.pools if not p.read_only]
     if planner not in SEARCHING or len(writable) < 2 or writable[-1].size_bytes is not None:

@@ -52,9 +52,7 @@ class InPlace:
 
 @dataclass(frozen=True, slots=True)
 class GraphOperator:
-    """An operator that runs at once: the storages that it touches, and the operators, all before it, that it comes
-    after.
-    """
+    """An operator that runs at once: the storages that it touches, and the earlier operators it comes after."""
 
     storages: tuple[int, ...]
     after: tuple[int, ...] = ()
@@ -146,9 +144,7 @@ class OperatorGraph:
         return OperatorOrder(tuple(order), self.peak_bytes(order), given_peak, optimal)
 
     def _independent_parts(self) -> Iterator[tuple[int, int]]:
-        """Ranges of the given order, cut where in every order the operators before the cut come before those
-        behind it.
-        """
+        """Ranges of the given order, cut where every order has the same operators before and behind the cut."""
         count = len(self.operators)
         following, preceding = [count] * count, [-1] * count  # the first that comes after, the last that comes before
         for index, operator in enumerate(self.operators):

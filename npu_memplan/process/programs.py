@@ -116,9 +116,7 @@ def open_program(command: Sequence[str | Path], folder: Path, **options: Any) ->
 def run_program(
     command: Sequence[str | Path], folder: Path, timeout_s: float, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run `command`; return what it prints, and its exit code. `subprocess.TimeoutExpired`, `OSError` as of
-    `subprocess.run`.
-    """
+    """Run `command`; its output and exit code. Raises `TimeoutExpired` and `OSError` as `subprocess.run`."""
     with open_program(command, folder, **options) as process:
         output, errors = process.communicate(timeout=timeout_s)
     texts = ((text or b"").decode("utf-8", "replace") for text in (output, errors))

@@ -237,9 +237,7 @@ def _layers_csv(artifact: Artifact) -> str:
 
 
 def _check_fit(artifact: Artifact) -> None:
-    """Refuse an artifact whose constants do not fit its board; its pools do, since they are as large as the board's
-    memories.
-    """
+    """Refuse an artifact whose constants do not fit its board; its pools do."""
     fit = fit_of(artifact)
     if fit is None or fit.shortest_memory is None:
         return

@@ -316,9 +316,7 @@ def used_by(exprs: Iterable[Any], definitions: Definitions) -> list[Any]:
 
 
 def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """A PrimFunc, and the symbols that the definitions need: it takes a tensor for the values of `wanted`, one for
-    others, then the symbols.
-    """
+    """A PrimFunc, and the symbols of the definitions: its inputs are tensors for `wanted` and others, symbols."""
     made = _Evaluation(definitions, wanted)
     return made.function(), list(made.parameters)
 

@@ -128,9 +128,7 @@ class TableRow:
 
     @property
     def price(self) -> tuple[float, ...]:
-        """The price that a front weighs: multipliers, SRAM, all RAM, milliseconds (unknown: the worst), calls of the
-        host.
-        """
+        """The price that a front weighs: multipliers, SRAM, all RAM, milliseconds (unknown: worst), host calls."""
         time = math.inf if self.milliseconds is None else self.milliseconds
         return self.multipliers, self.sram_bytes or 0, self.ram_bytes or 0, time, self.result.host_operations
 

@@ -84,9 +84,7 @@ class TimingAdapter(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QemuMemory(Struct, frozen=True, forbid_unknown_fields=True):
-    """Memory that QEMU's machine lacks and a plugin adds: its own, which begins with `first_word`, or what lies at
-    `like` under one more address.
-    """
+    """Memory that QEMU's machine lacks and a plugin adds: its own from `first_word`, or an alias of `like`."""
 
     base: Address
     size_bytes: Address

@@ -31,9 +31,7 @@ _OPAQUE = frozenset(("tirx.call_extern", "tirx.tvm_call_packed", "tirx.tvm_call_
 
 
 class CallTasks:
-    """The calls of function `name` as tasks: `graph` has a task for each, with the sizes of the buffers that
-    `requested` plans.
-    """
+    """The calls of function `name` as tasks of `graph`, with the sizes of the buffers that `requested` plans."""
 
     def __init__(self, module: Any, name: str, requested: Request) -> None:
         self.module, self.name = module, name

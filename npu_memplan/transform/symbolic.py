@@ -406,9 +406,7 @@ class _Writer:
         return self.known[key]
 
     def define(self, name: str, expr: Any, *needed: Any) -> Any:
-        """A variable for an expression, all of whose variables are among what is `needed`, or are symbols; numbers and
-        variables stand for themselves.
-        """
+        """A variable for an expression over `needed` variables or symbols; numbers and variables are themselves."""
         if isinstance(expr, int | tirx.Var):
             return expr
         level = max((self.level_of.get(v, 0) for v in needed), default=0)

@@ -125,9 +125,7 @@ def _product(choice: CascadeChoice) -> int:
 
 
 def at_limit(groups: CascadeSpace, limit_bytes: int, node_budget: int) -> CascadeChoice:
-    """The choice with the fewest cycles by the sum of its operations among those that keep so many bytes alive, as a
-    plan within so much work makes it.
-    """
+    """The choice with the fewest summed cycles among those whose plan within `node_budget` keeps the limit."""
     return _measure_choice(groups, choose(groups, limit_bytes), node_budget)
 
 
@@ -176,9 +174,7 @@ def _choices(
 
 
 def _limits(least: int, most: int) -> Iterator[int]:
-    """Limits at which groups are chosen: from a little below the bound of groups alone, since a plan of the whole
-    program may need less.
-    """
+    """Limits at which groups are chosen: from a little below their own bound, as a plan may need less."""
     yield from (least * below // 100 for below in _BELOW)
     while least < most:
         yield least
@@ -251,9 +247,7 @@ def _count_refused_pairs(group: Group, placed: dict[str, Placement], sizes: dict
 
 
 def _problem(groups: CascadeSpace, chosen: Sequence[Group], overlaps: Sequence[Sequence[AllowedOverlap]]) -> Problem:
-    """The buffers of a program; operations are points of time. Buffers that a group needs at any time live for all of
-    it.
-    """
+    """The buffers of a program at points that are operations; those of a group live for all of it."""
     sizes = dict(groups.sizes)
     heads: dict[int, int] = {}  # of operations in a group: its first
     tails: dict[int, int] = {}  # and what comes behind it

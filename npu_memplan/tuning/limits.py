@@ -70,9 +70,7 @@ class LimitSearch:
         self._won: list[Winner] = []
 
     def fastest_within(self, limit_bytes: int, enough: float = 0) -> Winner | None:
-        """The fastest program in `limit_bytes`, or one that takes at most `enough` cycles; None where nothing fits, or
-        no program can be made.
-        """
+        """The fastest program in `limit_bytes`, or one of at most `enough` cycles; None where none can be made."""
         requested = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
             best = select_in_pools(requested, self.memory_map, self._models, enough)
@@ -84,9 +82,7 @@ class LimitSearch:
         return min(fitting, key=lambda w: (w.cycles, w.size_bytes, w.limit_bytes), default=None)
 
     def least(self) -> Winner | None:
-        """The program in the fewest bytes that any program needs; None where one backend makes all, or other pools are
-        too small.
-        """
+        """The program in the fewest bytes of any; None where one backend makes all, or other pools are too small."""
         if not self.options.has_rivals:
             return None
         try:
@@ -343,9 +339,7 @@ def _free_pools(options: CompileOptions) -> Sequence[str]:
 
 
 def _velas_bytes(models: ModelCache, options: CompileOptions) -> Mapping[str, int]:
-    """Bytes by pool of Vela's arena, or of a plan; nothing where that takes none of the pools that have no size of
-    their own.
-    """
+    """Bytes by pool of Vela's arena, or of a plan; nothing where it takes no pool without a size of its own."""
     return models.keep("Vela's bytes", lambda: _measure_velas_bytes(models, options))
 
 
@@ -375,9 +369,7 @@ def _stream_cycles(models: ModelCache, options: CompileOptions, rank: Ranking) -
 
 
 def _take_fewest_bytes(planned: Planned, theirs: Sequence[int], slack: float, rank: Ranking) -> Planned:
-    """The same program in the fewest bytes, where that takes at most `slack` times its cycles by each timing model, and
-    does not rise above `theirs`.
-    """
+    """The same program in the fewest bytes, within `slack` times its cycles by each model and under `theirs`."""
     problem, plan = planned.extracted.problem, planned.plan
     try:
         smaller = Planned(planned.extracted, planners.plan(problem, "auto", seed=plan.seed, node_budget=_NODES))

@@ -183,9 +183,7 @@ def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
 
 
 def make_best(result: SearchResult, rank: Ranking) -> tuple[SearchResult, Planned]:
-    """The plan of the best, which satisfies the constraints; with another as the best, and the fault is reported, where
-    its plan violates one.
-    """
+    """The plan of the best, which is verified; of another, with the fault reported, where it violates one."""
     for one in (result.best, *result.others):
         with contain_faults(f"{one.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
             made = one.build(rank)
@@ -269,9 +267,7 @@ def _allocate(
     incumbent: _Incumbent,
     budget: SearchBudget,
 ) -> None:
-    """Allocate a candidate whose estimate, plus its own allocation penalty or half the smallest one seen, beats the
-    best.
-    """
+    """Allocate a candidate whose estimate, with its own or half the smallest penalty seen, beats the best."""
     if candidate.cost * (1 + penalties.get(candidate, min(penalties.values(), default=0) / _HOPE)) < incumbent.ratio:
         made = list(candidate.candidates(budget))
         incumbent.enter(made)
@@ -322,9 +318,7 @@ class _Uncut:
     seen: list[object]  # operations that were made of it
 
     def cut(self, most_bytes: int) -> PrefetchCandidate | None:
-        """The program with convolutions of more weight in slices of at most so much; None where that changes nothing,
-        was seen, or does not fit.
-        """
+        """The program with heavier convolutions in slices of at most so much; None: nothing new, or no room."""
         made = {name: slicer.slice_convolutions(most_bytes) for name, (_, slicer) in self.cutters.items()}
         operations = [program and program.operations for program in made.values()]
         if operations in self.seen:

@@ -84,9 +84,7 @@ def plan_program(options: TvmcOptions) -> Planned:
 
 
 def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOptions:
-    """The same options for `npu-memplan compile`, resolved. Without a size, options that leave only one program ask for
-    the fewest bytes.
-    """
+    """The same options for `npu-memplan compile`, resolved; where one program is left, for the fewest bytes."""
     compared = options.planner in prefetch.SEARCHING and not options.striping
     sized = any(pool.size_bytes is not None for pool in pools)
     made = CompileOptions(
@@ -107,9 +105,7 @@ def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOpti
 def _stage_request(
     options: TvmcOptions, wanted: CompileOptions, pools: Sequence[Pool], names: Sequence[str]
 ) -> Request:
-    """The request that these options make of the stages: the first pool as large as `wanted` has it, pools by other
-    `names`.
-    """
+    """The request that these options make: the first pool as large as `wanted` has it, pools by other `names`."""
     stripes = None
     if options.striping:
         capacity = pools[0].size_bytes if len(pools) == 1 else None

@@ -63,9 +63,7 @@ def _ini_path() -> Path:
 
 
 def _read_ini(options: VelaOptions) -> configparser.ConfigParser:
-    """The configuration, to be read only: without a file of the user's, which may change, the same for all with these
-    sections.
-    """
+    """The configuration, to be read only: without a file of the user's the same for all with these sections."""
     return (_merge_configurations if options.ini else _merged_once)(options.ini, options.sections)
 
 

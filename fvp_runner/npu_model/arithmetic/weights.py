@@ -329,9 +329,7 @@ FILLING: Element = (-1, -1)  # in place of one
 
 @dataclass(frozen=True, slots=True)
 class WeightOrder:
-    """The features that determine the order of the weight streams of one operation; as it says itself on Ethos-U55 and
-    U65.
-    """
+    """The features that determine the order of the weight streams of one operation, as it states them."""
 
     kernel_height: int  # without dilation
     kernel_width: int

@@ -46,9 +46,7 @@ BLOCK_ELEMENTS = 1 << 15  # sums handled at once: a float64 block of these stays
 
 
 class OutputPath:
-    """The bound output of one kernel. `put_sums` takes sums; `store_values` writes the values that are not yet in
-    memory.
-    """
+    """The bound output of one kernel: `put_sums` takes sums, `store_values` writes what is not yet in memory."""
 
     def __init__(self, spec: OutputSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec

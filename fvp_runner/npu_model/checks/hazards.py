@@ -213,9 +213,7 @@ def check_blockdep(program: DecodedStream) -> tuple[str, ...]:
 def _blockdep_fault(
     previous: DecodedStep, step: DecodedStep, accelerator: Architecture, first: DecodedStep
 ) -> str | None:
-    """The fault that the BLOCKDEP of `first`, the kernel that a chain begins with, lets `step` make after
-    `previous`.
-    """
+    """The fault that the BLOCKDEP of `first`, which begins a chain, lets `step` make after `previous`."""
     dependency = first.registers.raw_value(Register.BLOCKDEP)
     if not dependency:
         return None

@@ -76,9 +76,7 @@ class DecodedStream:
         return DecodedStream(accelerator, tuple(commands), tuple(steps), notes)
 
     def executed_commands(self, flag: Callable[[], bool]) -> Iterator[Command | DecodedStep]:
-        """Operations and waits in the order in which they are executed. `flag` decides conditional jumps: whether
-        the result of the last kernel is true.
-        """
+        """Operations and waits in the order of execution; `flag`: whether the last kernel's result is true."""
         position, repeated = 0, 0
         while position < len(self.commands):
             command = self.commands[position]

@@ -179,9 +179,7 @@ class Architecture:
     rams: BlockRams | None = field(default=None, hash=False)  # None: registers divide SHRAM among its uses
 
     def __hash__(self) -> int:
-        """The hash of the fields that tell configurations apart: caches of single operations need it thousands of
-        times.
-        """
+        """The hash of the fields that tell configurations apart, for caches that ask thousands of times."""
         return hash((self.macs, self.id_word))
 
     @property

@@ -259,9 +259,7 @@ class Prelu(Layer):
             builder.elementwise(ElementwiseMode.ADD, positive, sloped, ofm, output, operand_scales=unscaled)
 
     def _slope_operand(self, context: EmitContext, ofm: Operand) -> Operand:
-        """The slope in the type of the values: those of int16 have constants of int8, as numbers without a zero
-        point.
-        """
+        """The slope in the type of the values: those of int16 have int8 constants, numbers without a zero point."""
         slopes = context.tensors[self.inputs[1]]
         if slopes.dtype == ofm.dtype:
             return context.second_operand(slopes.name, ofm)

@@ -534,9 +534,7 @@ _MOST_STEPS = 256  # rows or columns, of which each takes two operations
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductSums(Layer):
-    """[stacks, rows, depth] times [stacks, depth, columns], 8 bits; `turned`: the second is stored as [stacks, columns,
-    depth].
-    """
+    """[stacks, rows, depth] times [stacks, depth, columns], 8 bits; `turned`: the second is stored transposed."""
 
     turned: bool
     clamp: tuple[int, int]

@@ -70,9 +70,7 @@ class Transpose(Layer):
     traits: ClassVar[StorageTraits] = StorageTraits(moves=True, keeps_scale=True)  # always a copy: channels stay dense
 
     def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        """The reason to leave it to the host: where results are stored in their order only, each channel is an
-        operation.
-        """
+        """The reason to leave it to the host: where results are stored in order only, each channel is an operation."""
         if target.language is Language.U85:
             return None
         shape = inputs[0].shape
@@ -116,9 +114,7 @@ class Transpose(Layer):
 
 
 def _in_bricks(planes: TensorView, pixels: TensorView) -> tuple[TensorView, TensorView] | None:
-    """[C, H, W] as bricks of 16 columns, one for each plane, and [H, W, C] with as many channels; None where the bytes
-    are not laid out so.
-    """
+    """[C, H, W] as bricks of 16 columns, one a plane, and [H, W, C]; None where the bytes are not laid out so."""
     (height, width, depth), size = pixels.shape[-3:], pixels.element_bytes
     dense = planes.is_dense and pixels.is_dense and planes.offset % BRICK_CHANNELS == 0
     if not dense or width % BRICK_CHANNELS or depth > _FEW_PLANES or size > 1:
@@ -434,9 +430,7 @@ def pick_moves(places: Sequence[Sequence[int]]) -> Iterator[Move]:
 
 
 def _runs(places: Sequence[int], dense: bool) -> Iterator[tuple[int, int, int, int]]:
-    """Places that follow each other in equal steps (of 1 where `dense`): where the run begins in the output and in
-    the input, the step, how many.
-    """
+    """Places in equal steps (1 where `dense`): first place in the output, in the input, the step, how many."""
     first = 0
     while first < len(places):
         stop = first + 1

@@ -192,9 +192,7 @@ def _view(whole: TensorView, offset: int, axes: list[tuple[int, int]]) -> Tensor
 
 
 def _join_axes(source: TensorView, target: TensorView, axes: tuple[int, ...]) -> list[_Axis]:
-    """The dimensions of the source in their order, without those of one element; those that follow each other in both
-    are one.
-    """
+    """The source's dimensions in their order, without those of one element; those contiguous in both are joined."""
     places = {axis: place for place, axis in enumerate(axes)}
     found: list[_Axis] = []
     for axis, (size, read) in enumerate(zip(source.shape, source.strides, strict=True)):

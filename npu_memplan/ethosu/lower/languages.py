@@ -289,9 +289,7 @@ _NARROW_BITS, _WIDE_BITS = 31, 15  # of multipliers
 def fit_weights_u85(
     weights: NDArray[np.int16], bias: NDArray[np.int64], scales: Sequence[Scale], ifm_bits: int
 ) -> tuple[NDArray[np.int16], Sequence[Scale], bool]:
-    """Multipliers of 31 bits: twice the weights where all are 2**31. Sums of 16-bit inputs have 48 bits where
-    multipliers of 15 are enough.
-    """
+    """Multipliers of 31 bits: twice the weights where all are 2**31; 15 bits for 48-bit sums where they suffice."""
     if all(scale.multiplier == 1 << _NARROW_BITS for scale in scales):
         weights, scales = 2 * weights, [Scale(scale.multiplier >> 1, scale.shift) for scale in scales]
     wide = ifm_bits == 16 and all(scale.multiplier < 1 << _WIDE_BITS for scale in scales)

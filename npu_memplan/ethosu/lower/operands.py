@@ -274,9 +274,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The positions along one axis that a RESIZE reads: output position i is position (i * step + offset) /
-    numerator.
-    """
+    """The positions along one axis that a RESIZE reads: output position i is (i * step + offset) / numerator."""
 
     numerator: int
     step: int
@@ -333,9 +331,7 @@ _FEW = 3  # channels: those of a micro-block take twice as long to pool as four 
 
 
 def without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:
-    """Both maps with columns joined into channels of whole bricks, where channels are so few that most of a micro-block
-    would be empty.
-    """
+    """Both maps with columns joined into channels of whole bricks, where channels leave most of one empty."""
     height, width, depth = ifm.view.shape
     if depth > _FEW or width * depth % BRICK_CHANNELS or not (ifm.view.has_dense_rows and ofm.view.has_dense_rows):
         return ifm, ofm

@@ -514,9 +514,7 @@ _FIXED_POOLS = (PoolMode.NONE, PoolMode.ARGMAX_Y)
 
 
 def is_indivisible(op: Operation) -> bool:
-    """Whether an Ethos-U85 kernel can be cut neither by rows nor by channels: it stores results in another order,
-    multiplies two maps, or `is_fixed`.
-    """
+    """Whether an Ethos-U85 kernel can be cut neither by rows nor by channels."""
     if op.language is not Language.U85 or op.op is Op.DMA_START:
         return False
     output = op[Register.OFM_PRECISION]

@@ -258,9 +258,7 @@ _LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.LUT, *_ALWAYS_LIVE)
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """The overlap that operations `operation` (the first that writes `second`) to `last` (the last that reads `first`)
-    allow.
-    """
+    """The overlap that `operation` (the first to write `second`) to `last` (the last to read `first`) allow."""
 
     allowed: AllowedOverlap
     operation: int

@@ -132,9 +132,7 @@ class NpuOperation:
         return self.registers.get(register, default)
 
     def place(self, where: Callable[[str], tuple[int, int]], index: int = -1) -> Operation:
-        """The operation with real addresses: `where(buffer)` is (region, base address); `index` is its place in a
-        program.
-        """
+        """Operation `index` with real addresses: `where(buffer)` is (region, base address)."""
         registers = dict(self.registers)
         regions: dict[Register, int] = {}
         for register, (name, offset) in self.addresses.items():
@@ -289,9 +287,7 @@ class Feed(NamedTuple):
 
 
 def input_feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
-    """The feeds of the streamed input, as few as a buffer of `kept` rows allows; none where no operation reads a
-    streamed input.
-    """
+    """The feeds of the streamed input, as few as a buffer of `kept` rows allows; none without a streamed input."""
     readers = [(i, *o.input_rows) for i, o in enumerate(operations) if o.input_rows[1]]
     unread = list(accumulate((first for _, first, _ in reversed(readers)), min))[::-1]  # from each reader on
     found: list[Feed] = []

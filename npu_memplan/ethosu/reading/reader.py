@@ -376,9 +376,7 @@ def register(record: Record) -> None:
 
 
 def parse_composite(kind: str, reader: Reader, root: Any, target: Architecture | None = None) -> Match:
-    """The layer of a composite of `kind` whose result is `root`; `RejectedError` where the NPU, which is `target`
-    where that is given, cannot compute it.
-    """
+    """The layer of a composite of `kind` whose result is `root`; `RejectedError` where the NPU cannot compute it."""
     try:
         match = COMPOSITES[kind].parse(reader, root)
     except ScaleError as error:  # of a table that is filled here

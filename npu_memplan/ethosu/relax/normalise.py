@@ -110,9 +110,7 @@ _TYPES_ENLARGED = ("int8", "uint8", "int16")
 
 
 def join_enlargements(mod: Any, keep: Collection[str]) -> Any:
-    """`mod` with each enlargement, a chain of reshapes and repetitions, as one call; those of variables in
-    `keep` stay.
-    """
+    """`mod` with each chain of reshapes and repetitions as one call; those of variables in `keep` stay."""
     mutator = _Enlargements(mod, keep)
     mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
     if not mutator.joined:
@@ -173,9 +171,7 @@ class _Enlargements(relax.PyExprMutator):  # type: ignore[misc]
         )
 
     def _step(self, source: Any) -> tuple[Any, int, str] | None:
-        """The source of a reshape or a repetition, how many elements are repeated at a time, and by which function; "":
-        by none.
-        """
+        """The source of a reshape or repetition, the elements repeated at a time, and the function; "": none."""
         value = self.lookup_binding(source) if isinstance(source, relax.Var) else None
         if value is None or str(source.name) in self.keep:
             return None

@@ -358,9 +358,7 @@ _registered: set[tuple[str, int]] = set()  # with TVM: the kind, and the number 
 
 
 def _register(mod: Any) -> None:
-    """Tell TVM of the composites that it does not know yet: layers may be added at any time, and `mod` may join other
-    numbers of values than modules before.
-    """
+    """Tell TVM of the composites that it does not know: layers, and numbers of joined values, may be new."""
     known: dict[str, Collection[int]] = {"": (0,)}
     for composite in COMPOSITES.values():
         if composite.joins not in known:

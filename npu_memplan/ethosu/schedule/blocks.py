@@ -199,9 +199,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Which blocks are compared: whether they leave room for the next block of the input, and whether the smallest are
-    among them.
-    """
+    """Which blocks are compared: whether the next input block has room, and whether the smallest are among them."""
 
     spare: bool = True
     smallest: bool = False
@@ -222,9 +220,7 @@ class _Candidate:
 
 
 def _rank(candidate: _Candidate) -> tuple[float, int, int]:
-    """A sort key: approximate cycles (the busiest part, and one block of the others), bytes moved, larger
-    blocks first.
-    """
+    """A sort key: approximate cycles (the busiest part and one block of the others), bytes moved, larger blocks."""
     needs = candidate.needs
     every = needs.multipliers + needs.output + sum(load.cycles for load in needs.loads)
     about = needs.floor + (every - needs.floor) / needs.blocks

@@ -81,9 +81,7 @@ class ConstantBlock:
 
 
 def in_place(program: NpuProgram) -> NpuProgram:
-    """`program` without its copies of constants, whose readers read the source of the copy; as it is where a copy is
-    read in a way that has no place in the source.
-    """
+    """`program` with readers of copied constants reading the source; as it is where one has no place there."""
     constants = {b.name for b in program.buffers if b.role is BufferRole.CONSTANTS}
     copied: dict[str, list[tuple[int, int, str, int]]] = {}  # buffer -> (start, stop, constants, byte), latest first
     operations: list[NpuOperation] = []
@@ -158,9 +156,7 @@ def constant_blocks(program: NpuProgram) -> tuple[ConstantBlock, ...]:
 
 
 def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[ConstantBlock]:
-    """Small constants that kernels read as their second operand, those close together as one block: each transfer costs
-    a memory's latency.
-    """
+    """Small constants that kernels read as second operands, joined where close: a transfer costs a latency."""
     found: dict[str, list[tuple[Span, int]]] = {}
     for index, operation in enumerate(program.operations):
         holder, start = operation.addresses.get(IFM2.bases[0], ("", 0))
@@ -260,9 +256,7 @@ class Slicer:
         (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
 
     def slice_convolutions(self, most_bytes: int) -> NpuProgram | None:
-        """The program with convolutions whose weights take more than `most_bytes` cut into slices of at most that; None
-        where none can be.
-        """
+        """The program with convolutions of more than `most_bytes` of weights in slices of at most that; None: none."""
         parts = self.parts(most_bytes)
         return None if len(parts) == sum(map(len, parts)) else self.join_operations(parts)
 
@@ -364,9 +358,7 @@ class Slicer:
         return self.with_weights(replace(operation, registers=registers, addresses=addresses), operation, part)
 
     def may_cut(self, operation: NpuOperation) -> bool:
-        """Whether channels of an operation can be computed apart: with encoded weights of their own, or without
-        weights.
-        """
+        """Whether channels of an operation can be computed apart: with encoded weights of their own, or without any."""
         if is_indivisible(operation.place(lambda _: (0, 0))):
             return False
         return WEIGHTS[0].base not in operation.addresses or self._read(operation) is not None
@@ -411,9 +403,7 @@ class Slicer:
 
 
 def weights_of(operation: NpuOperation) -> object:
-    """A key of the weights and scales that an operation reads: their places, and the depth of its blocks, from which
-    their order follows.
-    """
+    """A key of the weights and scales that an operation reads: their places, and the depth of its blocks."""
     registers = operation.registers
     streams = [(operation.addresses.get(stream.base), registers.get(stream.length)) for stream in (*WEIGHTS, *SCALES)]
     depths = (registers[Register.OFM_DEPTH_M1], registers[Register.OFM_BLK_DEPTH_M1])
@@ -429,9 +419,7 @@ def _count(stop: int, core: int, cores: int) -> int:
 def _read_stream(
     stream: bytes, sizes: tuple[tuple[int, int], ...], channels: int, block: int, depth: int
 ) -> _Weights | None:
-    """The weights of a core by run; None where they are not as many as there should be. Programs that are compared have
-    the same streams, wherever those are.
-    """
+    """The weights of a core by run, cached for programs that are compared; None where the number is wrong."""
     weights, count = weight_codec.decode_weights(stream), ceil_div(channels, depth)
     if sum(repeats * values for repeats, values in sizes) * count != len(weights) or (
         block % depth and block < channels
@@ -582,9 +570,7 @@ _AHEAD = 4  # operations: within so many the port is idle once, or it is busy al
 
 
 def loaded_early(program: NpuProgram) -> NpuProgram:
-    """`program` with its look-up tables loaded up to four operations earlier; as it is on NPUs where operations without
-    a table overwrite the tables.
-    """
+    """`program` with its look-up tables loaded up to four operations earlier, on NPUs whose tables survive."""
     operations = list(program.operations)
     if not program.accelerator.lut_reserved:
         return program

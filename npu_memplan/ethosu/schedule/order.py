@@ -35,9 +35,7 @@ _TABLES = "look-up tables"
 
 
 def reorder_operations(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
-    """`program` in a better order; itself where there is none. `memory_map`: the memories, with constants in the fast
-    one.
-    """
+    """`program` in a better order, or itself. `memory_map`: the memories, with constants in the fast one."""
     if any(first != last for first, last in chain_bounds(program.operations)):
         return program  # nothing comes between the operations of a chain
     touched = _accessed_buffers(program)
@@ -256,9 +254,7 @@ class _Chaining:
         return None
 
     def _pays(self, first: int, group: Sequence[NpuOperation]) -> bool:
-        """Whether the chain takes fewer cycles than its kernels apart, among the kernels around them, with which they
-        overlap.
-        """
+        """Whether the chain takes fewer cycles than its kernels apart, among the kernels around them."""
         last = first + len(group)
         before, after = self._operations[max(0, first - _AROUND) : first], self._operations[last : last + _AROUND]
         apart = self._operations[first:last]

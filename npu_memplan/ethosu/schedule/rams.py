@@ -219,9 +219,7 @@ def ram_layout(accelerator: Architecture, work: BlockWork, block: Shape, micro: 
 
 
 def resize_layout(accelerator: Architecture, bits: int, width: int, numerator: int, step: int) -> RamLayout:
-    """The layout of a RESIZE of columns that are `step / numerator` apart: one row and brick of as many columns as the
-    chaining buffer has the input of.
-    """
+    """The layout of a RESIZE of columns `step / numerator` apart: a row and brick of all columns in the buffer."""
     assert accelerator.rams is not None
     micro = min(accelerator.micro_blocks, key=lambda shape: shape.depth)
     bricks = accelerator.rams.chaining_bytes // _CHAINS // (DEPTH_UNIT * bits // 8)

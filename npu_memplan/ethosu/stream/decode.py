@@ -67,9 +67,7 @@ class Operation:
         return Operation(self.op, self.parameter, {**self.registers, **changes}, self.offset_bytes, self.language)
 
     def content(self, without: frozenset[Register] = frozenset()) -> Content:
-        """The content of the operation, but for some registers, wherever it stood: hashable, and equal where the order
-        is, too.
-        """
+        """The content of the operation, but for some registers, wherever it stood: hashable, equal where order is."""
         names, values_of = _register_selection(tuple(self.registers), without)
         return self.op, self.parameter, names, values_of(self.registers), self.language
 

@@ -47,9 +47,7 @@ def output_cycles(work: Work, accelerator: Architecture) -> float:
 
 
 def _put_out(work: Work) -> int:
-    """Elements of all cores' blocks: a core puts out whole depths of micro-blocks, however few of the channels are its
-    own.
-    """
+    """Elements of all cores' blocks: a core puts out whole depths of micro-blocks, however few are its own."""
     deep = work.traits.micro.depth
     channels = sum(-(-depth // deep) * deep * count for depth, count in work.depths)
     return work.made.area * channels * work.traits.cores

@@ -41,15 +41,11 @@ class Pulse:
         return self.on + self.off
 
     def slower(self, latency: float) -> float:
-        """The factor by which requests take longer of which each waits for the one before: the part of each pause
-        beyond one and a half latencies is lost.
-        """
+        """The factor by which requests that wait for each other take longer: most of each pause is lost."""
         return self.stretch(1.5 * latency)
 
     def stretch(self, covered: float) -> float:
-        """The factor by which work takes longer that goes on for `covered` cycles of a pause and then waits for its
-        end.
-        """
+        """The factor by which work takes longer that covers `covered` cycles of a pause and then waits for its end."""
         return self.period / (self.period - max(0.0, self.off - covered))
 
     def wait(self, latency: float) -> float:
@@ -79,9 +75,7 @@ class Memory:
     duplex: bool = False  # reads and writes have the rate each
 
     def busy(self, traffic: Traffic, whole_requests: bool = True) -> float:
-        """Cycles in which its beats pass; reads and writes share them, and an adapter's words: with `whole_requests`,
-        the one that reaches the limit still passes.
-        """
+        """Cycles in which its beats pass, reads and writes shared; `whole_requests`: the last one passes whole."""
         passed = traffic.beats / self.clock_scale
         if self.pulse is None or not traffic.requests:
             return passed
@@ -108,9 +102,7 @@ class Memory:
         return max(busy, requests / (ceil(self.pulse.on / turn) * most) * self.pulse.period)
 
     def latency(self, writes: bool) -> float:
-        """The cycles from a request to its first beat, or from the last beat to the answer: on average, pauses
-        included.
-        """
+        """The cycles from a request to its first beat, or from the last beat to the answer, with pauses on average."""
         side = self.write if writes else self.read
         return side.latency * (self.pulse.slower(side.latency) if self.pulse else 1.0)
 
@@ -143,7 +135,5 @@ class MemoryMap:
     assumptions: Assumptions = NOMINAL
 
     def with_constants_near(self) -> MemoryMap:
-        """The same with constants in the NPU's own memory, that of the last region: for programs that are going to copy
-        them.
-        """
+        """The same with constants in the NPU's own memory, the last region: for programs that will copy them."""
         return replace(self, regions={**self.regions, 0: self.regions[max(self.regions)]})

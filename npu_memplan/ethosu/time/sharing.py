@@ -64,9 +64,7 @@ class SharedMemory:
     def take(
         self, client: Client, start: float, occupied: float, latency: float, assumptions: Assumptions = NOMINAL
     ) -> float:
-        """Serve `occupied` cycles for the client's last operation, requested from `start` on; returns when they and
-        `latency` have passed.
-        """
+        """Serve `occupied` cycles requested from `start` on; returns when they and `latency` have passed."""
         mine, other = self.clients[client], self.clients[client.other]
         begin = max(start, mine.settled, other.end if assumptions.in_turn else other.settled)
         alone = min(occupied, max(0.0, other.begin - begin))

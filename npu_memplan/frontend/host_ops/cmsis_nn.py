@@ -27,9 +27,7 @@ _MOST_SHIFT = 30  # to the left, which C defines for an int32
 
 @by_library
 def lower_to_cmsis_nn(work: Lowering) -> bool:
-    """Lower the operator to a function of CMSIS-NN; returns False where none computes the same, and `work` must not be
-    used then.
-    """
+    """Lower the operator to a function of CMSIS-NN; False where none computes the same, and `work` is spent."""
     library, call = open_cmsis_nn(work.network.host_kernels), _CALLS.get(work.operator.name)
     if call is None:
         return False

@@ -176,9 +176,7 @@ class Products:
         return eight and not self.weights.zero_point and self.scales.are_small
 
     def name_kernel(self, names: str, target: Buffer, sizes: Sequence[int], activation: int) -> None:
-        """Name the C kernel that computes it, with its buffers, `sizes`, zero points and limits, and the
-        first scale.
-        """
+        """Name the C kernel that computes it, with its buffers, `sizes`, zero points, limits, and the first scale."""
         buffers = (
             self.source,
             self.matrix,

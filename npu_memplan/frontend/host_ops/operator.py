@@ -280,9 +280,7 @@ class Lowering:
         return target
 
     def c_function(self, symbol: str, sources: Sequence[str], arguments: Sequence[Any]) -> None:
-        """Lower the operator to a call of the C function `symbol`, which `sources` define; of its parameters it changes
-        outputs and states.
-        """
+        """Lower the operator to a call of C function `symbol` of `sources`; it changes outputs and states alone."""
         self.function.call(symbol, arguments)
         given = [buffer for index, buffer in self._inputs.items() if index not in self._states]
         read = {id(buffer) for buffer in (*given, *(buffer for buffer, _ in self._constants))}
@@ -291,17 +289,13 @@ class Lowering:
     def run_c(
         self, names: str, *arguments: Any, suffix: str = "", macros: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Lower the operator to C of this package: the files `names`, the last of which has a function of its name (see
-        `c_text`).
-        """
+        """Lower the operator to C of this package: files `names`, the last has a function of its name (`c_text`)."""
         files = names.split()
         symbol = f"npu_memplan_{files[-1]}_{suffix}" if suffix else f"npu_memplan_{files[-1]}"
         self.c_function(symbol, [c_text(name, suffix, macros) for name in files], arguments)
 
     def kernel(self, names: str, *arguments: Buffer | float | None) -> None:
-        """Name a C kernel that computes the same as the TIR built here: the files `names`, the last of which has a
-        function of its name.
-        """
+        """Name a C kernel that computes the same as the TIR: files `names`, the last has a function of its name."""
         files = names.split()
         given = ["" if a is None else a if isinstance(a, int | float) else str(a.name) for a in arguments]
         sources = [c_text(name) for name in files]
@@ -337,9 +331,7 @@ class Lowering:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnState:
-    """A state that an operator keeps between inferences and that the file does not list; it starts with zeros or
-    `start`.
-    """
+    """A state that an operator keeps and that the file does not list; it starts with zeros or `start`."""
 
     name: str
     shape: tuple[int, ...]

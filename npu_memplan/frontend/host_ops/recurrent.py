@@ -295,9 +295,7 @@ def _made_as(work: Lowering, hidden: Tensor, litert: bool) -> tuple[float, int]:
 
 
 def _gate_function(work: Lowering, litert: bool) -> Callable[[Expr, bool, int], Expr]:
-    """A function of (x, whether it is tanh and not sigmoid, integer bits of x): the gate's value with 15 fraction bits,
-    or float32.
-    """
+    """A function of (x, is it tanh, integer bits of x): the gate's value with 15 fraction bits, or float32."""
     function = work.function
     if work.plain:
         return lambda x, is_tanh, _: library("tanhf", x) if is_tanh else logistic(function, x)

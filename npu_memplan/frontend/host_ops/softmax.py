@@ -61,9 +61,7 @@ class Differences:
 
     @classmethod
     def with_scale(cls, beta: float, scale: float) -> Differences:
-        """The differences of inputs of this scale, times beta; `UnsupportedOperatorError` where the product is too
-        small.
-        """
+        """The differences of inputs of this scale, times beta; `UnsupportedOperatorError`: the product is too small."""
         real = min(beta * scale * (1 << (31 - DIFF_INTEGER_BITS)), float((1 << 31) - 1))
         require_supported(real > 1.0, f"beta {beta} x input scale {scale} is too small for fixed point")
         multiplier, shift = quantise_multiplier(real)

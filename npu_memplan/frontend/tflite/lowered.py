@@ -132,9 +132,7 @@ def build_module(
 
 
 def _host_reasons(network: Network, host_ops: Sequence[str], floats: Mapping[int, str]) -> dict[int, str]:
-    """Operators that stay on the host, and why: their kind, their types, or because native lowering may not give their
-    results.
-    """
+    """Operators that stay on the host, and why: kind, types, or results that native lowering may not give."""
     names = forced_operators(network, host_ops)
     forced = {**floats, **{o.index: BY_USER for o in network.cpu_operators if o.name in names}}
     for operator in network.cpu_operators:

@@ -80,9 +80,7 @@ Clamp = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class GraphBuilder:
-    """Build a layer graph from a TOSA graph. `zero_points`: zero point by tensor; tensors that are moved into each
-    other have the same.
-    """
+    """Builds a layer graph from a TOSA graph; tensors moved into each other share a zero point."""
 
     graph: TosaGraph
     target: Architecture

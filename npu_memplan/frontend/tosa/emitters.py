@@ -139,9 +139,7 @@ class _Phases:
 
 
 def add_pool(builder: GraphBuilder, operator: TosaOperator, layer: PoolLayer, zero: int | None = None) -> None:
-    """Append a pool, which makes the output of `operator`. Of longer strides: of every position, of which some are
-    taken.
-    """
+    """Append a pool, which makes the output of `operator`; of longer strides one of every position, cut down."""
     made, steps = builder.shape(operator.outputs[0]), [step if step > MAX_STRIDE else 1 for step in layer.stride]
     if steps == [1, 1]:
         builder.add(operator, layer, zero)

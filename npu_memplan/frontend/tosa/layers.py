@@ -90,9 +90,7 @@ def _is_widening(operator: TosaOperator | None, tensors: Sequence[Tensor]) -> bo
 def folded_constants(
     graph: TosaGraph, values_of: Callable[[TosaOperator, list[NDArray[Any]]], NDArray[Any] | None]
 ) -> TosaGraph:
-    """`graph` without operators of constants alone, whose result `values_of` says; a RESCALE that widens stays, since
-    layers read what is stored.
-    """
+    """`graph` without operators of constants alone, whose result `values_of` says; widening RESCALEs stay."""
     constants, operators = dict(graph.constants), []
     values = dict(graph.constants)  # also what a RESCALE makes of constants
     for operator in graph.operators:

@@ -64,9 +64,7 @@ class ByteFunction:
 
 
 def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunction | None:
-    """How the 32-bit tensor `index` follows from one int8 tensor, element by element, in operators before number
-    `before`; None where it does not.
-    """
+    """How 32-bit tensor `index` follows from one int8 tensor before operator `before`; None: it does not."""
     made = builder.made_by.get(index)
     if made is None or made.index >= before or made.kind not in FUNCTIONS or not made.inputs:
         return None

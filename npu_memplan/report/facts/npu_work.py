@@ -74,9 +74,7 @@ class NpuFindings:
 
 
 def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
-    """The findings in the streams next to plan.json (nothing without `directory`), and host calls that come from no
-    operator of the model.
-    """
+    """The findings in the streams next to plan.json, and host calls that come from no operator of the model."""
     where = _Where(artifact)
     paddings: dict[str, BrickPadding] = {}
     copies: list[ByteMove] = list(_host_extras(artifact, where))

@@ -211,9 +211,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
 
 
 def _vela_facts(artifact: Artifact) -> dict[str, Any]:
-    """The bytes by pool of Vela's own placement of the same model, and the cycles of its stream in our model of
-    time.
-    """
+    """The bytes by pool of Vela's own placement of the same model, and its stream's cycles in our model."""
     bounds = artifact.timing.vela_stream_bounds if artifact.timing else {}
     return {"bytes": dict(artifact.vela_arena_bytes), "cycles": sum(bounds.values())}
 

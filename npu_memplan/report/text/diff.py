@@ -115,9 +115,7 @@ def compare_plans(
 def _work_changes(
     both: tuple[Artifact, Artifact], directories: tuple[Path | None, Path | None]
 ) -> tuple[WorkChange, ...]:
-    """The changes of the NPU's work; none unless the streams of both are there, as a plan.json may have been kept
-    alone.
-    """
+    """The changes of the NPU's work; none unless the streams of both are there."""
     found = [npu_work(artifact, directory) for artifact, directory in zip(both, directories, strict=True)]
     counts = [sum(w.count for w in work) for work in found]
     complete = counts == [artifact.npu_operations for artifact in both]

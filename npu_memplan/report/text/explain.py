@@ -122,9 +122,7 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
 
 
 def _knob_lines(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
-    """Options for another compile of the model; nothing where there is no model. One that compares all backends takes
-    the fewest cycles that fit a size.
-    """
+    """Options for another compile of the model; nothing where there is no model."""
     if not artifact.operators:
         return ()
     budget = view.pool.size_bytes or view.used_bytes * 3 // 4

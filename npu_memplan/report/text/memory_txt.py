@@ -97,9 +97,7 @@ def memory_text(artifact: Artifact) -> str:
 
 
 def print_memory(artifact: Artifact, console: Console | None = None) -> None:
-    """Print the whole table to `console` (default: stdout), after its verdict; `console` decides about colour
-    (NO_COLOR).
-    """
+    """Print the whole table to `console` (default: stdout), after its verdict; `console` decides on colour."""
     console = console or terminal_console()
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target

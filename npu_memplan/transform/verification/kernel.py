@@ -206,9 +206,7 @@ class ShapedKernel:
 
 
 def run(text: KernelText, arguments: Sequence[Any]) -> None:
-    """Stores what a host function does into those of its `arguments` that are `Numbers`; the others are numbers or
-    None.
-    """
+    """Stores what a host function does into those of its `arguments` that are `Numbers`; others: numbers, None."""
     known = {p: a for p, a in zip(text.parameters, arguments, strict=True) if a is not None}
     for buffer, place, stored in text.stores:
         if buffer not in known:

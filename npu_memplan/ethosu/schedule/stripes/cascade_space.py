@@ -43,9 +43,7 @@ from .rows import RowOrder, Rows, Sliced, fewest_cuts
 
 
 def constants_of(program: NpuProgram, index: int) -> ConstantBlock | None:
-    """The constants of operation `index` that could be kept; None where it reads no weights, or not from the
-    constants.
-    """
+    """The constants of operation `index` that could be kept; None where it reads no weights of the constants."""
     operation = program.operations[index]
     spans: list[Span] = []
     names: set[str] = set()

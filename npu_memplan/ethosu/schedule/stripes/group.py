@@ -228,9 +228,7 @@ class Chains:
 
     @cached_property
     def _least_rolling_buffer(self) -> dict[str, int]:
-        """Bytes of the rows that one output row reads of each buffer that keeps some for the next: no rolling buffer
-        has fewer.
-        """
+        """Bytes of the rows that one output row reads of each buffer that keeps some: no rolling buffer has fewer."""
         found: dict[str, int] = {}
         for layer in self.layers:
             window = layer and layer.window
@@ -594,9 +592,7 @@ class RowGroup(Group):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ChannelGroup(Group):
-    """`step` output channels at a time, all layers for some before the next: weights are read once, maps between hold
-    so many channels.
-    """
+    """`step` output channels at a time through all layers: weights are read once, maps between hold so many."""
 
     layers: tuple[Deep, ...]
     step: int

@@ -66,9 +66,7 @@ class Map:
 
     @property
     def fills_rows(self) -> bool:
-        """Whether the buffer begins with row 0 and rows do not reach into each other, so that it may become a rolling
-        buffer.
-        """
+        """Whether the buffer begins with row 0 and its rows do not interleave, so that it may become a rolling one."""
         return self.offset + self.row_bytes <= self.stride
 
 
@@ -166,9 +164,7 @@ class Sliced:
         )
 
     def part(self, rows: Rows, rolling_buffers: Mapping[str, int]) -> NpuOperation:
-        """The operation that makes `rows` alone; `rolling_buffers` are the heights of buffers that hold their last rows
-        only.
-        """
+        """The operation that makes `rows` alone; `rolling_buffers` are the heights of buffers that keep few rows."""
         registers, addresses = dict(self.operation.registers), dict(self.operation.addresses)
         registers[R.OFM_HEIGHT_M1] = rows[1] - rows[0] - 1
         if self.window is not None:
