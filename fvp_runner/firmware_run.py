@@ -178,10 +178,7 @@ def image_with_inputs(firmware: Firmware, *sequence: Sequence[Array]) -> Elf:
 
 
 class Stopwatch:
-    """The time limit of one run, and a line of progress now and then; use it as a context.
-
-    Progress is reported from a thread of its own, so that a long job of the NPU model does not silence it.
-    """
+    """The time limit of one run, and a line of progress now and then, from a thread of its own; a context."""
 
     def __init__(
         self, what: str, options: RunOptions, jobs: Sequence[JobOutcome] = (), most_bytes: int = _TEXT_BYTES

@@ -55,10 +55,7 @@ class ProcessOutput:
 
 
 def read_output(command: Sequence[str | Path], timeout_s: float = 30.0) -> ProcessOutput:
-    """Run a program for its output alone, and stop it with all that it started.
-
-    `RunnerMissingError` when it does not start. What it leaves behind is not waited for, and ended too.
-    """
+    """Run a program for its output alone, and stop it with all that it started; `RunnerMissingError`."""
     deadline = time.monotonic() + timeout_s
     with scratch_folder("ask") as folder, start_child(command, folder) as process:
         assert process.stdout is not None

@@ -27,10 +27,7 @@ class ComparisonError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """One output against its reference. `max_abs_diff` is in units of the output's type.
-
-    `max_ulps`: how many representable numbers lie between the two at most; 0 for integers, None where one is NaN.
-    """
+    """One output against its reference; `max_ulps`: representable numbers between them; None: a NaN."""
 
     name: str
     elements: int

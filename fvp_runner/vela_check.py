@@ -308,10 +308,7 @@ def check_network(
     requested: FirmwareFacts,
     inputs: Sequence[Array],
 ) -> list[Remark]:
-    """Every finding, in the order in which a firmware would meet them; `network` was read from `data`.
-
-    `board`: None leaves out what only a board decides.
-    """
+    """Every finding, in the order in which a firmware would meet them; without `board`, not what it decides."""
     found = [
         *(check_accelerators(network, board) if board else ()),
         *check_alignments(network, data),

@@ -51,18 +51,12 @@ def liveness(module: Any, *, function: str = "main", io_in_pools: bool = True) -
 
 
 def memory_pressure(module: Any, *, function: str = "main", io_in_pools: bool = True) -> MemoryPressure:
-    """Bytes live at every point: no plan without overlaps can need less than the peak.
-
-    Buffers that share a placement (the value of an `if` and its sources) count once.
-    """
+    """Bytes live at every point, the peak of which no plan without overlaps is below."""
     return pressure_of(problem(module, function=function, io_in_pools=io_in_pools, overlaps=False))
 
 
 def conflict_graph(module: Any, *, function: str = "main", io_in_pools: bool = True) -> dict[str, frozenset[str]]:
-    """Name of each buffer -> names of the buffers that may not share bytes with it.
-
-    Symmetric. Buffers of one alias group do not conflict; allowed overlaps do not count as sharing.
-    """
+    """Name of each buffer -> names of the buffers that may not share bytes with it; symmetric."""
     found = problem(module, function=function, io_in_pools=io_in_pools, overlaps=False)
     group = {name: g.name for g in found.aliases for name, _ in g.members}
     edges: dict[str, set[str]] = {b.name: set() for b in found.buffers}

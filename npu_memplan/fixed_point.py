@@ -50,10 +50,7 @@ class ScaleError(RefusalError):
 
 
 def quantise_multiplier(real: float) -> tuple[int, int]:
-    """TFLite's QuantizeMultiplier: `real` as (multiplier with 31 fraction bits in [2^30, 2^31), shift).
-
-    A positive shift is to the left. What is below 2^-32 becomes 0; `ScaleError` from 2^31 up.
-    """
+    """TFLite's QuantizeMultiplier: 31 fraction bits, left shift; 0 below 2^-32, `ScaleError` from 2^31 up."""
     if real == 0.0:
         return 0, 0
     fraction, shift = math.frexp(real)
@@ -128,10 +125,7 @@ def multiply_by_quantised(value: Any, multiplier: int, shift: int) -> IntArray:
 
 
 def joined_uint8(part: tuple[float, int], whole: tuple[float, int]) -> list[int]:
-    """The result of each of the 256 values of an input of CONCATENATION; (scale, zero point) of input and output.
-
-    LiteRT computes in float32, rounds the product before the sum, and the sum half away from zero.
-    """
+    """The result of each of 256 values of an input of CONCATENATION as LiteRT computes it, in float32."""
     scale = to_float32(part[0]) * (to_float32(1) / to_float32(whole[0]))
     values = np.arange(256).astype(np.float32) * scale + to_float32(-part[1]) * scale
     return [min(max(round_half_away(value) + whole[1], 0), 255) for value in values.tolist()]

@@ -124,10 +124,7 @@ ALL = (ALL_BACKENDS, SEARCH, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, S
 
 
 def useful_knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool) -> tuple[TuningKnob, ...]:
-    """The knobs that would change something for the model in the file `source`, made with resolved `options`.
-
-    `searched`: no other place of the same buffers is smaller.
-    """
+    """The knobs that change something for `source`, made with `options`; `searched`: no smaller place exists."""
     return tuple(
         knob
         for knob in ALL

@@ -56,10 +56,7 @@ class Compiled:
 
 
 def extract_problem(loaded: Loaded, outlines: dict[Any, Any] | None = None) -> Extracted:
-    """The planning problem of a loaded model, and the program that it was read from.
-
-    `outlines` keeps what several functions of a module have in common.
-    """
+    """The planning problem of a loaded model, and its program; `outlines` keeps what functions share."""
     from .extract import extract_from
 
     return Extracted(loaded, *extract_from(loaded.module, loaded.request, outlines))

@@ -117,10 +117,7 @@ def run_network(
     runtime: str,
     options: RunOptions,
 ) -> ArmRun:
-    """Run a `.tflite` or `.pte` once in Arm's runner; `wanted` has type and shape of each output.
-
-    `ArmRunnerError` where it ends without outputs, `RunTimeoutError` where it does not end.
-    """
+    """Run a `.tflite` or `.pte` once in Arm's runner, with `wanted` type and shape of each output."""
     if len(network) > _MODEL_BYTES:
         raise ArmRunnerError(f"the network has {len(network):,} bytes; Arm's runner has {_MODEL_BYTES:,} for it")
     program, board = find_application(runtime, npu, str(options.board or ""))

@@ -306,10 +306,7 @@ _MARK = "# npu_memplan's stand-in for an FVP of Arm's; written by `npu-memplan f
 
 
 def install_models(folder: Path) -> list[Path]:
-    """Write an executable for each FVP into `folder`, and where MLIA looks for them below it; the files.
-
-    `FvpOptionError` where a file of another origin has the name of one.
-    """
+    """Write an executable for each FVP into `folder`, and where MLIA looks for them; `FvpOptionError`."""
     system = "Linux64_armv8l_GCC-9.3" if os.uname().machine == "aarch64" else "Linux64_GCC-9.3"
     paths = [place / name for place in (folder, folder / "models" / system) for name in find_models()]
     for path in paths:

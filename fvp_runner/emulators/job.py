@@ -36,10 +36,7 @@ class GuestMemory(Protocol):
 
 
 class JobRunner:
-    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects.
-
-    `explain` says of bytes that the NPU does not reach (and may write) where they are and what to do.
-    """
+    """Executes jobs of one NPU. `objects`: known addresses and sizes; `explain` says why bytes are out of reach."""
 
     def __init__(
         self,

@@ -140,10 +140,7 @@ def _with_reset_vectors(board: Board, image: Elf) -> Elf:
 
 
 def _memory_options(board: Board, folder: Path) -> list[str]:
-    """QEMU's options that add the memories of the board that its machine lacks: a plugin, built in `folder`.
-
-    `RunnerMissingError` where there is no C compiler, `QemuError` where it fails.
-    """
+    """QEMU's options that add memories which its machine lacks, by a plugin that is built in `folder`."""
     assert board.qemu is not None
     if not board.qemu.memories:
         return []

@@ -228,10 +228,7 @@ def example_folder() -> Path:
 
 
 def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
-    """Write the project into `folder`, where the artifact is in `model/`; `pack`: as a CMSIS-Pack too.
-
-    `LayoutError` when it does not fit.
-    """
+    """Write the project into `folder`, with the artifact in `model/`; `pack`: as a CMSIS-Pack; `LayoutError`."""
     artifact = Artifact.load(folder / "model")
     if artifact.stream is not None:
         raise RunnerError(f"main.c of a project gives {artifact.name} whole inputs; leave out --io rows=NAME")

@@ -247,10 +247,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
 
 
 def _adapter_settings(board: Board, artifact: Artifact) -> list[str]:
-    """Base and settings of each timing adapter, where the system configuration says what an FVP's are set to.
-
-    Arm's evaluation kit gives both adapters the speed of SRAM where constants are there too.
-    """
+    """Base and settings of each timing adapter, where the system configuration gives those of an FVP."""
     target = artifact.target.resolve_defaults()
     if npu_target(artifact) is None or target.board or target.vela_ini:
         return []

@@ -80,10 +80,7 @@ def _runtime_object(command: tuple[str, ...], plain: tuple[str, ...]) -> bytes:
 def instrument_sources(
     command: Sequence[str], name: str, sources: Sequence[Path], folder: Path, plain: Sequence[str]
 ) -> Instrumented:
-    """`sources` are the artifact's and those that users add; `plain` are options for what is not instrumented.
-
-    Object files go into `folder`.
-    """
+    """The artifact's `sources` and users', instrumented into `folder`; `plain`: options of the others."""
     place = sources[0].parent
     checked, numbered, host = folder / "checked.h", folder / "numbered.h", folder / "host.c"
     checked.write_text(_CHECKED, encoding="utf-8")

@@ -214,10 +214,7 @@ class LocalRunner:
             self._library.reset(self._pool_pointers())
 
     def _init_constants(self, poison: int) -> list[npt.NDArray[np.bool_]]:
-        """Let the program load its resident constants into pools full of `poison`; which bytes are not that any more.
-
-        A byte that was written differs from one of two poisons.
-        """
+        """Let the program load resident constants into pools full of `poison`; which bytes were written."""
         for pool in self.pools:
             pool[:] = poison
         status = self._library.init_constants(self._pool_pointers())
@@ -294,10 +291,7 @@ class LocalRunner:
         return (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
 
     def _call_c(self, pointers: Any) -> int:
-        """Run the C in a thread of its own: this one keeps the time and hears Ctrl-C.
-
-        C that hangs cannot be stopped: it stays until the process ends, and this runner runs nothing any more.
-        """
+        """Run the C in a thread of its own: this one keeps the time and hears Ctrl-C; C that hangs stays."""
         status: list[int] = []
         symbols = None if self.watch is None else step_symbols(self._directory, self.artifact)
         ended = self._ended = threading.Event()

@@ -130,10 +130,7 @@ class NpuModel:
         count: int,
         defined: Sequence[Shadow | None] | None = None,
     ) -> RunStats:
-        """`run`, then execute the stream again under `count` other legal completion orders.
-
-        Raises `ScheduleError` when one of them leaves other bytes in a region. The regions end as after `run`.
-        """
+        """`run`, then execute the stream again under `count` other legal orders; `ScheduleError` if one differs."""
         writable = [r for r in regions if r is not None and r.flags.writeable]
         before = [r.copy() for r in writable]
         stats = self.run(words, regions, defined)

@@ -373,10 +373,7 @@ def kernel_output(step: DecodedStep, bound: Kernel, call: int) -> tuple[str, Arr
 def compare_layers(
     network: Network, layers: Mapping[int, Array], written: Sequence[Written], blame: bool = True
 ) -> LayerReport:
-    """Compare the tensors `layers` (by index in the reference `network`) with what was written.
-
-    With `blame` False (outputs that are right anyway) only the equal ones are counted.
-    """
+    """Compare the tensors `layers` of the reference with what was written; without `blame` count equal ones."""
     wholes = {index: as_map(values) for index, values in layers.items()}
     seen = {index: np.zeros(whole.shape, np.bool_) for index, whole in wholes.items()}
     claims: dict[int, tuple[float, int, Any]] = {}  # position -> best (share of equal elements, tensor, box)

@@ -96,10 +96,7 @@ def invoke_once(interpreter: Any, name: str) -> None:
 
 @contextmanager
 def _captured_messages() -> Iterator[Callable[[], str]]:
-    """The first line that tflite-micro prints meanwhile, which says why it refuses; nothing of it reaches stderr.
-
-    That a part of a network is refused is no message for a user: LiteRT runs it then.
-    """
+    """The first line that tflite-micro prints meanwhile, kept off stderr: why it refuses a part."""
     try:
         kept = os.dup(_STDERR)
     except OSError:  # it is closed
@@ -242,10 +239,7 @@ class LiteRTReference(Interpreted):
                 )
 
     def _registers_all(self, interpreter: Any, resolver: Any) -> bool:
-        """Whether `resolver`, that of the optimised kernels, has the versions of all operators.
-
-        Reference kernels are the same code but for the inner loops; LiteRT registers some of them in older versions.
-        """
+        """Whether `resolver`, that of the optimised kernels, has the versions of all operators."""
         try:
             interpreter(model_content=self.model, num_threads=1, experimental_op_resolver_type=resolver)
         except (RuntimeError, ValueError) as error:
@@ -272,10 +266,7 @@ OWN_NAME = "own NumPy references"
 
 
 def own_reference(operator: CpuOperator) -> Callable[..., Any] | None:
-    """The NumPy reference of an operator of the user's own; None: it is no such operator, or has none.
-
-    Imports TVM, which networks without operators of the user's own do without.
-    """
+    """The NumPy reference of an operator of the user's own; None: it is no such operator, or has none."""
     if not operator.is_custom:
         return None
     from npu_memplan.frontend.host_ops.own import numpy_reference

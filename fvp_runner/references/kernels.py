@@ -41,10 +41,7 @@ _Values = dict[int, NDArray[Any]]
 
 
 class KernelsReference(KeptStates):
-    """A network, each operator by the reference that it is held to; `what` says which these are.
-
-    That tflite-micro has no kernel shows when a part is opened or when it first runs.
-    """
+    """A network, each operator by the reference that it is held to; `what` says which these are."""
 
     def __init__(self, model: bytes, network: Network) -> None:
         super().__init__(model, network)
@@ -262,10 +259,7 @@ def continue_from(
     layers: Mapping[int, NDArray[Any]],
     made: Mapping[int, NDArray[Any]],
 ) -> dict[int, NDArray[Any]]:
-    """`layers`, the tensors of the reference's first run of `network`, as they are where `made` replaces them.
-
-    Raises `ReferenceRunError` for an operator that cannot be run alone.
-    """
+    """`layers`, the tensors of the first run of `network`, as they are where `made` replaces them."""
     values = {i: tensor.array() for i, tensor in enumerate(network.tensors) if tensor.data is not None}
     values |= dict(zip(network.inputs, fitting_inputs(network, inputs), strict=True))
     values |= layers

@@ -80,10 +80,7 @@ class TensorSlot:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of main, in program order; `points` is its half-open range of time.
-
-    Of the NPU's calls: estimated cycles (see `ethosu.time`) and multiply-accumulates; the host's are not estimated.
-    """
+    """One call of main, in program order, over the points `points`; cycles and MACs are of the NPU's calls."""
 
     function: str
     agent: Agent

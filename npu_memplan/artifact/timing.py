@@ -141,10 +141,7 @@ def _layer_row(index: int, shares: Sequence[Share], name: str, kind: str) -> Lay
 
 
 def layers_csv(layers: Sequence[Layer], peak_macs: int, host: Sequence[HostLayer] = (), clocks: float = 1.0) -> str:
-    """layers.csv: a row an operator, Vela's columns where Vela has them; `peak_macs`: of the NPU in a cycle.
-
-    "Op Cycles" are of the NPU's clock, `clocks` in one of the host's, which has its own in the last column but one.
-    """
+    """layers.csv: a row an operator, Vela's columns; `clocks`: NPU's to a host's, `peak_macs`: NPU's a cycle."""
     memories = sorted({memory for layer in layers for memory in layer.bytes})
     accessed = {**_VELAS, **{memory: f"{memory} cycles" for memory in memories if memory not in _VELAS}}
     header = (
@@ -182,10 +179,6 @@ def layers_csv(layers: Sequence[Layer], peak_macs: int, host: Sequence[HostLayer
 
 
 def utilisation_percent(layer: Layer, peak_macs: int) -> float:
-    """Per cent of the multiply-accumulates that the NPU could make in the layer's time.
-
-    Its cycles are those by which it makes the inference longer. During another layer, its multipliers or
-    a memory are busy with it for longer, and that is its time.
-    """
+    """Per cent of the multiply-accumulates that the NPU could make in the cycles that the layer adds."""
     cycles = max(layer.cycles, layer.compute_cycles, *layer.access_cycles.values())
     return 100 * layer.macs / (cycles * peak_macs) if cycles else 0.0

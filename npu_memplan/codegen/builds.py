@@ -155,10 +155,7 @@ SECTION = ".rodata.npu_memplan"
 def include_array(
     name: str, values: npt.NDArray[np.generic], files: dict[str, bytes], alignment: int = 16, pool: str = ""
 ) -> str:
-    """C that declares the array `name` and has the assembler take it in from a file, which is put into `files`.
-
-    The assembler looks for it where `-Wa,-I` says. `pool`: the array is that constant pool's, which other files see.
-    """
+    """C that declares the array `name` (of constant pool `pool`), taken in from a file that is put in `files`."""
     section = f"{SECTION}.{pool}" if pool else SECTION
     files[f"{name}.bin"] = np.ascontiguousarray(values).tobytes()
     lines = (

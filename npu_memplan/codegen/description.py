@@ -30,10 +30,7 @@ from .printed import Sources
 
 
 def describe_artifact(loaded: Loaded, program: Program, problem: Problem, plan: Plan, module: Any) -> Artifact:
-    """The artifact of the planned `module`, without what only its printed sources say.
-
-    `program` is what the `problem` of the `loaded` model was extracted from, `plan` its solution.
-    """
+    """The artifact of the planned `module`, without what only its printed sources say."""
     main = module["main"]
     npu = [f for f in loaded.module.functions.values() if is_npu(f)]
     return Artifact(

@@ -39,10 +39,7 @@ class NpuTarget:
 
 @dataclass(frozen=True, slots=True)
 class StreamedInput:
-    """Input number `index`, which comes row by row: `kept` of its `rows` rows are in the pool.
-
-    `due[k]`: rows that have to be there before part k of the NPU's work begins.
-    """
+    """Input `index`, `kept` of whose `rows` rows are in the pool; `due[k]` rows are there before NPU part k."""
 
     index: int
     row_bytes: int

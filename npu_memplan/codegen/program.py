@@ -104,10 +104,7 @@ class PlannedProgram:
 
 
 def read_program(module: Any, name: str = "model") -> PlannedProgram:
-    """Read the planned `main` of `module`; `CodegenError` says which binding is not planned.
-
-    C functions are called after `name`.
-    """
+    """Read the planned `main` of `module`; `CodegenError` says which binding is not planned."""
     main = module["main"]
     pools = [p for p in main.params if not isinstance(p.ty, relax.ShapeType)]  # which gives symbols
     program = PlannedProgram(pool_bytes=tuple(map(_pool_bytes, pools)))

@@ -46,10 +46,7 @@ def _package(name: str) -> str | None:
 
 
 def _pip(extra: str = "", only: str = "") -> str:
-    """The command that installs what our own metadata requires: of an extra, or of one package.
-
-    By name of the packages themselves: npu_memplan need not be on the index that pip uses.
-    """
+    """The command that installs what our metadata requires, by the packages' names: of an extra, or of one."""
     listed = package_requirements(extra)
     return install_command(*([listed.get(only, only)] if only else listed.values() or [f".[{extra}]"]))
 

@@ -99,10 +99,7 @@ def _as_it_is(one: EthosUCall) -> ReplannedDelegate:
 
 
 def replan_call(lifted: LiftedCall, goal: ScratchGoal, apart: bool = False) -> ReplannedDelegate:
-    """The delegate of one call; `apart`: its buffers lie apart, which is no plan to compare others with.
-
-    `ScratchError` where it does not fit the pool.
-    """
+    """The delegate of one call; `apart`: its buffers lie apart, which is no plan to compare others with."""
     kept = _as_it_is(lifted.one)
     before, usual = kept.before_bytes, lifted.cycles()
     found, least = [] if apart else [(usual, kept)], before

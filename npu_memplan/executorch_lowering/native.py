@@ -61,10 +61,7 @@ BUDGETS = {"quick": CopyBudget(1, WORK // 8), "normal": CopyBudget(2, WORK), "ma
 
 @dataclass(frozen=True, slots=True)
 class CopySpace:
-    """The room for copies: NPU `region`, beside maps that lie `where` they do, below the end of what they may take.
-
-    `names`: the maps of that region.
-    """
+    """The room for copies: NPU `region` beside maps `names` that lie `where` they do, up to the limit."""
 
     memory_map: MemoryMap
     region: int

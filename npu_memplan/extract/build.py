@@ -40,10 +40,7 @@ from .tir import may_overlap, nodes_of
 
 
 def prepare(module: Any, user: str = "", known: Collection[Any] = ()) -> Any:
-    """`module` with every schedulable (block-level) PrimFunc lowered to loops and allocations.
-
-    With `user`, only those that this function refers to. Those that are `known` have been lowered.
-    """
+    """`module` with every block-level PrimFunc that `user` refers to lowered to loops, but for those `known`."""
     functions = dict(module.functions.items())
     blocked = {
         gv: f

@@ -153,10 +153,7 @@ class _Parameters:
 
 
 class CallWalker:
-    """Makes `Invoke`s; outlines are computed once for each PrimFunc. `constants` says which of these are storages.
-
-    `outlines` has those that are known from other functions.
-    """
+    """Makes `Invoke`s; `constants` says which are storages, `outlines` has those of other functions."""
 
     def __init__(
         self,
@@ -183,10 +180,7 @@ class CallWalker:
         results: Collection[int] = (),
         in_place: Collection[int] = (),
     ) -> Invoke:
-        """The call with number `index` of main, of `function`, called `name` in the module.
-
-        Of its arguments it defines `results` and changes those that are `in_place`.
-        """
+        """Call `index` of main, of `function` called `name`; it defines `results` and changes those `in_place`."""
         if any(self.parameters_of(function).objects):
             function = self.declare_buffers(function, arguments)
         parameters = self.parameters_of(function)

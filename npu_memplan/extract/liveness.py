@@ -296,10 +296,7 @@ class PoolAssignment:
 
 
 def accesses_of(program: Program, planned: Mapping[Storage, Buffer], end: int) -> tuple[AccessHistory, ...]:
-    """The accesses of all `planned` buffers whose sizes are known; results are read at point `end`.
-
-    Points must have been numbered.
-    """
+    """The accesses of all `planned` buffers whose sizes are known; results are read at point `end`."""
     found: dict[Storage, tuple[list[BufferAccess], list[BufferAccess]]] = {
         s: ([], []) for s in planned if s.size_bytes and not (isinstance(s, RelaxTensor) and s.scratch)
     }

@@ -65,10 +65,7 @@ def size_bytes(shape: Sequence[Any], dtype: str, bounds: Mapping[Any, int] | Non
 
 
 def strides_of(buffer: Any, compact: Collection[Any] = ()) -> list[Any]:
-    """How many elements lie between neighbours on each axis of a buffer: ints, or expressions.
-
-    Without strides of its own it is row-major; so is an axis whose stride is a symbol of `compact`.
-    """
+    """How many elements lie between neighbours on each axis of a buffer; row-major where nothing else is known."""
     given, found = list(buffer.strides), []
     row_major: Any = 1
     for axis in reversed(range(len(buffer.shape))):
@@ -348,10 +345,7 @@ class Internal:
 
 
 class StepAccess(NamedTuple):  # not a dataclass: a large stream has tens of thousands
-    """Bytes of a storage touched in one step, one at least.
-
-    `exact` says that all of these bytes are written, or that their content is used; otherwise that may be.
-    """
+    """Bytes of a storage touched in one step; `exact`: all of them are written, or their content is used."""
 
     storage: RelaxTensor | Internal
     spans: Spans
@@ -418,10 +412,7 @@ def steps(nodes: Sequence[Node]) -> Iterator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A storage seen with a shape and dtype of its own, from byte `offset_bytes` of it on.
-
-    `partial` views have fewer bytes than the storage; those at an offset are, always.
-    """
+    """A storage seen with a shape and dtype of its own from byte `offset_bytes` on; `partial`: fewer bytes."""
 
     tensor: RelaxTensor
     shape: tuple[Any, ...]
@@ -456,11 +447,7 @@ Value = View | Fixed | Plain | Several
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The overlap that the steps from `step` to `last` allow, in which the second storage is born and the first one
-    dies.
-
-    The rest of the program decides whether it holds.
-    """
+    """The overlap that the steps from `step` to `last` allow, where the first storage dies and another is born."""
 
     allowed: AllowedOverlap
     step: Step

@@ -40,10 +40,7 @@ _REFUTING = (0, 1, 2, 3, 5, 64, 1000)
 
 
 class Extents:
-    """Distinct sizes by number. `shapes` are all that will be requested; `bounds` are promised greatest values.
-
-    `alignment` is that of every size and offset, in bytes.
-    """
+    """Distinct sizes by number, multiples of `alignment`; `shapes` will be asked for, `bounds` are promised."""
 
     def __init__(self, shapes: Iterable[Sequence[Any]], bounds: Mapping[Any, int], alignment: int = 64) -> None:
         self.alignment = alignment
@@ -234,11 +231,7 @@ def _divisors(exprs: Iterable[Any]) -> dict[Any, tuple[int, Any, Any]]:
 
 
 def not_negative(a: Polynomial, b: Polynomial) -> bool:
-    """Whether a - b >= 0 for all values >= 0 of the symbols.
-
-    For each choice of symbols that are 0, the others are at least 1: with v = v' + 1 no coefficient
-    may be negative.
-    """
+    """Whether a - b >= 0 for all values >= 0 of the symbols, by the coefficients' signs."""
     difference = {m: a.get(m, 0) - b.get(m, 0) for m in {**a, **b}}
     symbols = list(dict.fromkeys(v for m in difference for v in m))
     if len(symbols) > MOST_SYMBOLS:
@@ -487,10 +480,7 @@ def dynamic_sizes(
     points: Sequence[Values] = (),
     alignment: int = 1,
 ) -> tuple[Extents, dict[Storage, int]]:
-    """The storages of unknown size that can be planned, and their sizes: numbers of the extents.
-
-    Sizes have values at all `points`, and are multiples of `alignment` and of what any storage requires.
-    """
+    """The storages of unknown size that can be planned, and their sizes at all `points` as extents' numbers."""
     devices = labels(program.vdevices)
     constants = any(t.kind is BufferKind.CONSTANT for t in program.tensors)
     filled = {p.name for p in constant_pools} if constants else set()

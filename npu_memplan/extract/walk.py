@@ -63,10 +63,7 @@ Make = Callable[[str, Any, Any], RelaxTensor]
 
 
 class Outside:
-    """The calls of one function that are not looked into; `make` makes a tensor of a name, a type, a variable.
-
-    `function` is that one.
-    """
+    """The calls of `function` that are not looked into; `make` makes a tensor of a name, a type, a variable."""
 
     def __init__(self, make: Make, function: Any) -> None:
         self.make = make

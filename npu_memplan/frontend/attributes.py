@@ -39,10 +39,7 @@ class Quantised:
 
 @dataclass(frozen=True, slots=True)
 class SourceOperator:
-    """An operator of the source model: `reason` says why it is not on the NPU, if it is not.
-
-    `claim` is what is known of its results.
-    """
+    """An operator of the source model; `reason`: why it is not on the NPU; `claim`: how exact it is."""
 
     name: str  # of its first output tensor
     kind: str

@@ -54,11 +54,7 @@ class NodeImport:
 
 
 def named_after(module: Any, results: Mapping[str, tuple[int, str]]) -> tuple[Any, dict[str, int]]:
-    """`module` with main's variables renamed, and the node of each.
-
-    `results`: variables that are results of nodes -> the node, what to call it. The bindings before a result, down
-    to the result before, are steps on the way to it.
-    """
+    """`module` with main's variables renamed, and the node of each; `results`: variable -> its node and name."""
     main = module["main"]
     names = Names(legal_name(str(p.name)) for p in main.params)
     names.unique_name("gv")  # what frontends call the result of main
@@ -96,10 +92,7 @@ _COPY = re.compile(r"(_use\d*|_bias\d*|_nchw\d*|_nhwc\d*)+$")  # what normalisat
 
 
 def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | None) -> tuple[SourceOperator, ...]:
-    """The nodes that do work, in the graph's order.
-
-    `remaining`: what partitioning left on the host; None: everything is there.
-    """
+    """The nodes that do work, in the graph's order; `remaining`: those that are left on the host (None: all)."""
     nodes, node_of = imported.nodes, imported.node_of
     reasons: dict[int, str] = {}
     strays = []

@@ -191,10 +191,7 @@ def plan_of(problem: Problem, placements: Sequence[Placement], like: Plan) -> Pl
 def stack_plans(
     networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tuple[str, str]] = ()
 ) -> list[Placement]:
-    """Placements of the joint problem: each network's own plan, moved as a whole, with what is kept above all of them.
-
-    Networks that run together are one above the other. What is fixed stays.
-    """
+    """Placements of the joint problem: each network's plan moved as a whole, above what is kept."""
     pools = next(iter(networks.values()))[0].pools
     bases: dict[str, dict[str, int]] = {}
     tops: dict[str, dict[str, int]] = {}

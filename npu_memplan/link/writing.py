@@ -30,10 +30,7 @@ from .networks import FOLDER, Given, Linked, Weights, kept_bytes, problem_and_pl
 def c_texts(
     name: str, networks: Mapping[str, Artifact], joint: Plan, npus: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """File name -> text of the files of `src`; networks are in the folders of their names next to it.
-
-    `npus`: the NPU of each network, where there are several.
-    """
+    """File name -> text of the files of `src`; networks are in folders of their names; `npus`: NPU of each."""
     upper = name.upper()
     heights = {usage.pool: usage.used_bytes for usage in joint.usage}
     pools = next(iter(networks.values())).run_pools

@@ -58,10 +58,7 @@ def with_ends(data: bytes, name: str, io: str) -> bytes:
 
 @functools.lru_cache(maxsize=2)  # each candidate of a compile asks for the same file
 def with_stored_ends(data: bytes, name: str) -> bytes:
-    """`data`, a TFLite file, whose float inputs and outputs are the int8 tensors behind and before them.
-
-    Raises `FloatEndError` as `stored_ends`.
-    """
+    """`data` with its float inputs and outputs as the int8 tensors behind and before them; `FloatEndError`."""
     edit = stored_ends(read_network(data, name))
     return data if edit.ends is None else with_edit(data, edit)
 

@@ -58,10 +58,7 @@ def variable_copies(operator: CpuOperator) -> tuple[tuple[int, int], ...]:
 
 
 def may_look(network: Network, read: CpuOperator) -> bool:
-    """Whether what READ_VARIABLE makes may be the state itself: until it is assigned, and if it is not read after that.
-
-    Then the assignment can wait until its old content has been used.
-    """
+    """Whether what READ_VARIABLE makes may be the state itself: it is not read after the state is assigned."""
     later = [o for o in network.operators if isinstance(o, CpuOperator) and o.inputs[:1] == read.inputs[:1]]
     later = later[later.index(read) + 1 :]
     assigned = next((i for i, o in enumerate(later) if o.name == "ASSIGN_VARIABLE"), len(later))
@@ -70,10 +67,7 @@ def may_look(network: Network, read: CpuOperator) -> bool:
 
 
 def reads_first(network: Network, source: Network) -> Network:
-    """`network`, which Vela made of `source`, with variables read before they are assigned, as in `source`.
-
-    Vela takes no notice of the order that variables give. `UnsupportedModelError` where one is read again later.
-    """
+    """`network`, which Vela made of `source`, with variables read before they are assigned, as in `source`."""
     assigned: set[int] = set()
     for operator in source.cpu_operators:
         if operator.name == "ASSIGN_VARIABLE":

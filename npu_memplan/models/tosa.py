@@ -68,10 +68,7 @@ def read_tosa(data: bytes, name: str) -> Network:
 
 
 def named_as(raw: Network, source: Network) -> Network:
-    """`raw`, which Vela made of `source`, with names, types and shapes of the source's inputs and outputs.
-
-    `NetworkError` when the two do not agree.
-    """
+    """`raw`, which Vela made of `source`, with the source's inputs and outputs; `NetworkError`: no agreement."""
     tensors = list(raw.tensors)
     for what in ("inputs", "outputs"):
         made, wanted = getattr(raw, what), getattr(source, what)

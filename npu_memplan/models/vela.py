@@ -23,10 +23,7 @@ LEAST_STRUCTURE_BYTES = 452  # of TFLite Micro in the arena, beside one ethos-u 
 
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
-    """The bytes of an argument that hold something, as half-open addresses: before the call, and after it.
-
-    `updated`: the call adds to what earlier ones have left there.
-    """
+    """The bytes of an argument that hold something before and after a call; `updated`: the call adds to them."""
 
     before: tuple[tuple[int, int], ...]
     after: tuple[tuple[int, int], ...]

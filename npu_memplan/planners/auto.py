@@ -116,10 +116,7 @@ def _replace_origins(layout: Layout, pool: int, inside: list[Item], origins: lis
 
 
 def into_capacity(context: Context, failed: int) -> Layout | None:
-    """A layout of a problem with one pool that first fit could not squeeze in; None when none was found.
-
-    Raises `PlanningError` with a small infeasible subset when it is proven that there is none.
-    """
+    """A layout in one pool that first fit could not squeeze; None: none found. `PlanningError`: none exists."""
     model = context.model
     if any(item.pools != (0,) for item in model.items):
         return None

@@ -177,10 +177,7 @@ class BufferAccess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AccessHistory:
-    """The accesses of the program to one buffer. At one point, everything is read before anything is written.
-
-    `reads` are those whose bytes are used for certain, `writes` all that may be written.
-    """
+    """The accesses to one buffer, reads of a point before its writes: certain reads, and possible writes."""
 
     buffer: str
     reads: tuple[BufferAccess, ...] = ()

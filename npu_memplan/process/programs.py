@@ -27,10 +27,7 @@ from .ending import HeldSignals, forget_undo, undo_at_end
 
 
 def wait_for_end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """The exit code; `subprocess.TimeoutExpired` after `timeout_s`.
-
-    `Popen.wait` with a limit looks at growing intervals, up to 50 ms: more than a small network takes Vela.
-    """
+    """The exit code; `subprocess.TimeoutExpired` after `timeout_s`. Looks more often than `Popen.wait` does."""
     if (code := process.poll()) is not None:
         return code
     ended = _open_process(process.pid)

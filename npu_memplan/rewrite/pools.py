@@ -109,10 +109,7 @@ def holds_boundary(program: Program, slots: Mapping[str, PoolSlot]) -> bool:
 
 
 def initialiser(pool: PlannedPool) -> tuple[Any, npt.NDArray[np.uint8]]:
-    """A PrimFunc (image, pool) that copies a writable pool's constants to their places, and the image.
-
-    The image has the constants only, one behind the other.
-    """
+    """A PrimFunc (image, pool) that copies a writable pool's constants to their places, and their image."""
     image = np.frombuffer(b"".join(content for _, content in pool.constants), np.uint8)
     source = tirx.decl_buffer((max(1, image.size),), "uint8", name="image", layout=None)
     target = tirx.decl_buffer((int(pool.extent),), "uint8", name="pool", layout=None)
@@ -244,10 +241,7 @@ def name_of_pool(pool: Any, name: str) -> Any:
 
 
 def over_pool(buffer: Any, pool: Any, offset: Any, ahead: int = 0) -> Any:
-    """The declaration of a new buffer like `buffer` at byte `offset + ahead` of `pool`, as elements of the same memory.
-
-    Both are multiples of the element; apart, the compiler sees how far two storages are from each other.
-    """
+    """The declaration of a new buffer like `buffer` at byte `offset + ahead` of `pool`, in its elements."""
     size = item_bytes(str(buffer.dtype))
     known = static_extent(offset)
     start: Any = tirx.floordiv(offset, size) if known is None else tirx.IntImm("int64", known // size)
@@ -323,10 +317,7 @@ def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> tuple[Any, li
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Value:
-    """An expression of parameters and of what is stored; equal ones have one `number`, a constant has its `known`.
-
-    It is the variable or constant `expr`, what statement `stored` stores, or `kind` of its `parts`.
-    """
+    """An expression by `number`: variable or constant `expr`, what `stored` stores, or `kind` of its `parts`."""
 
     number: int
     expr: Any = None
@@ -345,10 +336,7 @@ class _Value:
 
 
 class _Evaluation:
-    """Statements that store what is `wanted` in `results`, and what else is needed in `others`.
-
-    A value takes the least place there that is free: after their last use, values are dead.
-    """
+    """Statements that store what is `wanted` in `results` and what else is needed at free places in `others`."""
 
     def __init__(self, definitions: Definitions, wanted: Sequence[Any]) -> None:
         self.parameters: dict[Any, Any] = {}  # of the symbols that are met

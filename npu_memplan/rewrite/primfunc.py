@@ -273,10 +273,7 @@ class Placer:
 
 
 def fresh(function: Any) -> tuple[Any, dict[Any, Any]]:
-    """A copy of `function` that shares no variable with it, and old variable -> new variable.
-
-    One variable in two functions of a module does not survive a TVMScript round trip.
-    """
+    """A copy of `function` that shares no variable with it, for TVMScript, and old variable -> new variable."""
     renamed: dict[Any, Any] = {}
     for var in _definitions(function):
         ty = tvm_ffi.structural_map(var.ty, (ir.Var, lambda v: renamed.get(v, v)))

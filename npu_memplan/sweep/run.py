@@ -117,10 +117,7 @@ def run(
 
 @contextlib.contextmanager
 def local_executor(jobs: int | None = None) -> Iterator[Executor]:
-    """`jobs` cases at a time on this machine, default: one for each core; on leaving, what still runs is ended.
-
-    Its threads wait, each for one process.
-    """
+    """`jobs` cases at a time (default: one a core), a thread for each process; on leaving, all are ended."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     executor = ThreadPoolExecutor(jobs or cores, thread_name_prefix="sweep")
     try:

@@ -44,10 +44,7 @@ _ALIGNMENT = 16
 
 
 def reorder(loaded: Loaded, outlines: dict[Any, Any] | None = None) -> Loaded:
-    """`loaded` (in legal form) with the calls of its function in a better order, if there is one.
-
-    `outlines` has those of its kernels that are known.
-    """
+    """`loaded` (in legal form) with the calls of its function in a better order, if there is one."""
     outlines = {} if outlines is None else outlines
     name = loaded.request.function
     gv = loaded.module.get_global_var(name)

@@ -179,10 +179,7 @@ QUICK = "first-fit"
 
 
 def fit(module: Any, requested: Request) -> Any:
-    """`module` (in legal form) with calls of the requested function run again, so that its plan fits the pools.
-
-    The module itself where it fits as it is. `PlanningError` where no schedule that fits was found.
-    """
+    """`module` with calls of the function run again so that its plan fits the pools; else `PlanningError`."""
     sizes = [pool.size_bytes for pool in requested.pools]
     available = sum(size or 0 for size in sizes)
     required = required_bytes(Loaded.from_module(requested, module), requested.options.planner)

@@ -58,10 +58,7 @@ class JoinedBuffers:
 def join_small_buffers(
     problem: Problem, kernels: Iterable[Sequence[str]], changing: Collection[str], unit: int
 ) -> JoinedBuffers:
-    """`problem` with one buffer for the small ones of each of `kernels`, which are named, from multiples of `unit`.
-
-    Sizes of buffers that are `changing` are not known. No buffers are joined where a pool has a size.
-    """
+    """`problem` with one buffer for the small ones of each of `kernels`, from multiples of `unit`."""
     buffers = {b.name: b for b in problem.buffers}
     related = {name for pair in problem.conflicts for name in pair}
     related.update(name for group in problem.aliases for name, _ in group.members)
@@ -137,10 +134,7 @@ class _Candidate:
 def plan_symbolic(
     problem: Problem, sample: Sample, planner: str, seed: int, kernels: Iterable[Sequence[str]] = ()
 ) -> SymbolicPlan:
-    """The plan of a problem, built at the `sample`, for all values.
-
-    `kernels` are the names of each kernel's own buffers.
-    """
+    """The plan of a problem, built at the `sample`, for all values; `kernels`: names of each one's buffers."""
     unit = sample.extents.alignment  # sizes and offsets are multiples of it
     blocks = join_small_buffers(problem, kernels, {storage.name for storage in sample.numbers}, unit)
     search = _Search(blocks.problem, sample, planner, seed)
@@ -206,10 +200,7 @@ class _Search:
         return max(1, self.bounds[sample])
 
     def worst(self, best: Sequence[int], samples: Iterable[int]) -> tuple[float, int]:
-        """The greatest ratio of the `best` plans to the bound, and its sample; (0, -1) of none.
-
-        Bounds are computed where a lower one, which is quick, leaves the greatest ratio open.
-        """
+        """The greatest ratio of the `best` plans to the bound, and its sample; (0, -1) of none."""
         found = (0.0, -1)
         for ratio, sample in sorted(((best[k] / self.quick[k], k) for k in samples), reverse=True):
             if ratio < found[0] or ratio <= GOOD:
@@ -352,10 +343,7 @@ class _Writer:
         return offsets, sizes, self.levels
 
     def decide(self, totals: Sequence[tuple[Any, ...]]) -> None:
-        """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others.
-
-        Each of `totals` comes with what it is made of.
-        """
+        """Makes `taken`: 1 for the first of `totals` that needs the least bytes, 0 for the others."""
         if len(totals) == 1:
             return
         totals = [self.define(f"total_{i}", t, *parts) for i, (t, *parts) in enumerate(totals)]

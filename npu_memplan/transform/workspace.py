@@ -39,10 +39,7 @@ class WorkspaceError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor on pool bytes `[offset_bytes, offset_bytes + size_bytes)`.
-
-    An extent that depends on shape symbols is a formula of them; `size_bytes` is then the most it needs.
-    """
+    """A tensor on pool bytes `[offset_bytes, offset_bytes + size_bytes)`, the most where extents are symbols."""
 
     name: str
     dtype: str

@@ -356,10 +356,7 @@ class _Form:
         return self._least[constants]
 
     def cuts(self, constants: _Constants, limits: Sequence[int]) -> tuple[_Cut, _Cut]:
-        """The choices for the first of the `limits`, which fall, by rows alone, and by channels where that is better.
-
-        Where constants are near, a choice for a lower limit may be better; at first those for all limits are looked at.
-        """
+        """The choices for the first of the falling `limits`, by rows alone, and by channels where that is better."""
         both = self.among(constants)
         ways = [{v: groups.by_rows() for v, groups in both.items()}, both]
         if constants is not _Constants.NEAR:

@@ -46,10 +46,7 @@ _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
 def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
-    """The fastest of `planned` and the same with its constants copied otherwise.
-
-    A pool that has no size is no larger than `planned` makes it.
-    """
+    """The fastest of `planned` and the same with its constants copied otherwise, in pools of the same size."""
     searched = rank.with_assumptions(SEARCHED)
     found = in_better_blocks(search_programs((planned,), searched, budget_of(planned)), searched)
     _, made = make_best(found, searched)

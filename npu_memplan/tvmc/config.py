@@ -129,10 +129,7 @@ class PoolOptions:
 def parse_pools(
     kind: str, names: Iterable[str], attributes: Mapping[str, Iterable[str]], targets: Iterable[str]
 ) -> list[Pool]:
-    """Pools of one kind in the order given; those of constants are read-only.
-
-    `attributes` maps an option suffix to all of its values; `TvmcError` on nonsense.
-    """
+    """Pools of one kind in the order given; `attributes`: option suffix -> values. `TvmcError` on nonsense."""
     pools: dict[str, PoolOptions] = {}
     for text in names:
         for name in filter(None, (part.strip() for part in text.split(","))):

@@ -68,10 +68,7 @@ class _Memories:
 
 @dataclass(eq=False, slots=True)
 class _CrossCallTensor:
-    """Bytes `[start, stop)` of a memory; which of them each writer left there, by call; and their readers.
-
-    `tensor` is the one of the file that they are; -1: none.
-    """
+    """Bytes `[start, stop)` of a memory, of tensor `tensor` (-1: none), with what each call writes and reads."""
 
     memory: int
     start: int
@@ -275,10 +272,7 @@ def _arena_accesses(network: Network, call: NpuCall) -> Iterator[tuple[int, Rang
 
 
 def _memory(network: Network, call: NpuCall, region: int) -> tuple[int, int] | None:
-    """The memory behind a call's region, and the place there of its address 0; None: it is no part of any arena.
-
-    Regions 1 and 2 are one memory unless the NPU has its own; those of single arguments are in the arena, too.
-    """
+    """The memory behind a call's region, and the place there of its address 0; None: no part of any arena."""
     if region in _ARENAS:
         return 1 if region == 2 and not call.scratch_fast_bytes else region, 0
     listed = zip((*call.inputs, *call.outputs), (*call.input_addresses, *call.output_addresses), strict=True)

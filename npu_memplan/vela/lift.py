@@ -58,10 +58,7 @@ class Argument:
 
 
 def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
-    """The call's parameters: inputs and states in its order, then outputs.
-
-    Each state comes once, however many versions of it the compiler lists among its outputs.
-    """
+    """The call's parameters: inputs and states in its order, each state once, then outputs."""
     found: list[Argument] = []
     seen: set[tuple[BufferRole, int, int, int]] = set()
     counts: dict[BufferRole, int] = {}
@@ -174,10 +171,7 @@ _ROLE_OF_NAME = {Role.IFM: "IFM", Role.IFM2: "IFM2", Role.OFM: "OFM"}
 def lift_program(
     network: Network, call: NpuCall, name: str = "npu", operators: Mapping[int, int] = MappingProxyType({})
 ) -> NpuProgram:
-    """The program of one NPU call; buffers begin with inputs and states, constants, outputs.
-
-    `operators`: the source model's operator of each kernel, by the kernel's offset in the stream.
-    """
+    """The program of one NPU call; `operators`: the source model's operator of each kernel, by its offset."""
     check_scratch(call, network.name)
     if call.resident is not None:
         raise LiftError(
@@ -289,10 +283,7 @@ class _Lifter:
         return f"{self._name}: {operation.op.name} at stream offset {operation.offset_bytes:#x}"
 
     def _separate_webs(self) -> dict[int, Web]:
-        """Unite webs that lie over each other while both are live, other than by a proven in-place operation.
-
-        They interleave (slices of one tensor that are never read together): pulling them apart would cost memory.
-        """
+        """Unite webs that lie over each other while both are live, other than by a proven in-place operation."""
         while True:
             webs = self._builder.webs()
             merged = False
@@ -429,10 +420,7 @@ class _Lifter:
     def _whole_bricks(
         self, key: int, webs: dict[int, Web], spans: dict[int, tuple[int, int]], brick_ends: dict[int, int]
     ) -> int:
-        """End of a web's bytes, up to its last brick's end where the compiler left that free.
-
-        It is not known whether the hardware writes the unused lanes of a brick.
-        """
+        """End of a web's bytes, up to its last brick's end where the compiler left that free."""
         web, high = webs[key], spans[key][1]
         end = max((brick_ends.get(node, 0) for node in web.nodes), default=0)
         if end <= high or end > self._sizes.get(web.region, 0):

@@ -126,10 +126,7 @@ def distance_in(content: bytes, resident: bytes) -> Distance:
 
 
 def assembly_source(name: str, file: str, content: bytes, resident: bytes) -> str:
-    """A source for GNU assemblers (GCC, Clang, Arm Compiler 6): the model as two sections.
-
-    The distance is a number of 32 bits that wraps, as pointers of these cores do, so either section may be first.
-    """
+    """A source for GNU assemblers: the model as two sections, in any order, at a 32-bit distance that wraps."""
     place = distance_in(content, resident)
     upper = name.upper()
     lead = -_LENGTH_BYTES % 16

@@ -227,10 +227,7 @@ NO_WORK = frozenset((*TFLITE_RESHAPING, "SHAPE"))  # alone they are nothing that
 
 
 def in_order(network: Network, on_npu: Sequence[bool]) -> Iterator[tuple[CpuOperator, ...]]:
-    """Steps: the operators of a group for the NPU, or one operator for the CPU, by `on_npu`.
-
-    As much as can runs on the NPU before the CPU has its turn, so that there are few NPU operators.
-    """
+    """Steps: the operators of a group for the NPU, as early as can be, or one operator for the CPU."""
     producers = _producers(network)
     waiting = {operator.index: operator for operator in network.cpu_operators}
     npu = {o.index for o in network.cpu_operators if on_npu[o.index] and o.name != "SHAPE"}

@@ -99,10 +99,7 @@ def _half_unit(bits: Any) -> Any:
 
 
 class Clamped:
-    """Rescale, add the zero point, clamp: from a block of sums to float64 integers, in place.
-
-    `bias` and the scale's arrays have one element or one per channel; `reach` bounds |sum + bias|.
-    """
+    """Rescale, add the zero point, clamp a block of sums, in place; `reach` bounds |sum + bias|."""
 
     __slots__ = (
         "_first",

@@ -377,10 +377,7 @@ class WeightOrder:
         return list(product(rows, range(0, self.kernel_width, SUBKERNEL // self.dilation_x)))
 
     def _weight_runs(self) -> Iterator[tuple[Element, slice, slice, tuple[int, ...], list[Element]]]:
-        """(first element of the sub-kernel, input channels, output channels, padded shape, elements) of each run.
-
-        Shape: micro-blocks, elements, groups of input channels, groups of this core, output channels, input channels.
-        """
+        """(first element, input channels, output channels, padded shape, elements) of each run of weights."""
         step_y, step_x = SUBKERNEL // self.dilation_y, SUBKERNEL // self.dilation_x
         elements = {
             (y, x): self._subkernel_elements(min(step_y, self.kernel_height - y), min(step_x, self.kernel_width - x))
@@ -409,10 +406,7 @@ class WeightOrder:
         return self.micro_depth * self._group_depth * self._element_multiple // self.cores
 
     def arrange_weights(self, streams: Sequence[NDArray[np.int16]], where: str) -> NDArray[np.int16]:
-        """The weights as [kernel height, kernel width, input channels, output channels]; a stream for each core.
-
-        Raises `WeightStreamShortError`, `WeightStreamLongError`, or `WeightStreamError` when padding is not zero.
-        """
+        """The weights as [height, width, input channels, output channels], of a stream for each core."""
         for stream in streams:
             self._check_count(len(stream), where)
         out = np.zeros((self.kernel_height, self.kernel_width, self.ifm_depth, self.ofm_depth), np.int16)
@@ -436,10 +430,7 @@ class WeightOrder:
         return out
 
     def _check_count(self, found: int, where: str) -> None:
-        """`WeightStreamShortError` or `WeightStreamLongError` when a stream has not as many weights as it must.
-
-        The exact count takes a loop over blocks; a damaged shape must not start it.
-        """
+        """`WeightStreamShortError` or `WeightStreamLongError` when a stream has not as many weights as it must."""
         least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth // (4 * self.cores)
         bounded = least > found
         expected = least if bounded else self.weight_count

@@ -203,10 +203,7 @@ def table_bytes(output: OutputSpec, accelerator: Architecture) -> tuple[int, int
 
 
 def internal_scratch(step: DecodedStep, accelerator: Architecture) -> tuple[int, int] | None:
-    """Internal bytes [start, stop) of the LUT slots that a kernel uses for its accumulators or its second input.
-
-    Only the 32 and 64 MAC configurations give this memory to kernels, and only to those without a table.
-    """
+    """Internal bytes [start, stop) of the LUT slots that a kernel of 32 or 64 MACs without a table uses."""
     spec = step.spec
     if accelerator.lut_reserved or isinstance(spec, DmaSpec) or spec.output.lut_bytes:
         return None

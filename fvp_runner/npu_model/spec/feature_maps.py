@@ -152,10 +152,7 @@ class MapLayout:
     def read_registers(
         regs: Registers, name: str, dtype: np.dtype[Any], brick: bool, height: int, width: int
     ) -> MapLayout:
-        """The layout that the registers called `name` describe, for a map of `height` x `width`.
-
-        Only registers that such a map makes use of must be set.
-        """
+        """The layout that the registers called `name` describe, for a map of `height` x `width`."""
 
         def register(suffix: str) -> Register:
             return Register[f"{name}_{suffix}"]

@@ -94,10 +94,7 @@ class DecodedStream:
                 position = target
 
     def estimate_time(self, where: MemoryMap | None = None) -> Estimate:
-        """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system).
-
-        It reads registers that the operations themselves may not: `UnsetRegisterError` where one was never set.
-        """
+        """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system)."""
         plain = (c.registers.operation if isinstance(c, DecodedStep) else c for c in self.commands)
         try:
             return estimate(plain, self.accelerator, where or default_memory_map(self.accelerator))

@@ -48,10 +48,7 @@ class Lookup(Layer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interpolation(Layer):
-    """Any function of one int16 value, in 512 lines of 128 values each: `lines` are `slope << 16 | base`, of 16 bits.
-
-    Value q of line n, q from 0 on, is `base + (slope * q + 64 >> 7)`.
-    """
+    """A function of an int16 value: `lines` are 512 of `slope << 16 | base`, each for 128 values."""
 
     lines: tuple[int, ...]
 
@@ -235,10 +232,7 @@ class Prelu(Layer):
         return None
 
     def emit(self, context: EmitContext) -> None:
-        """Positive values rescaled plus negative values times slopes: one of the two is the output's zero.
-
-        Both are of the output's type, so each step may overwrite what it reads last: one map besides input and output.
-        """
+        """Positive values rescaled plus negative values times slopes, in place: one of the two is the output's zero."""
         x, slopes, out = (context.tensors[n] for n in (*self.inputs, self.output))
         above = quantise_multiplier(float32_value(x.scale) / float32_value(out.scale))
         below = quantise_multiplier(float32_value(x.scale) * float32_value(slopes.scale) / float32_value(out.scale))
@@ -276,11 +270,7 @@ class Prelu(Layer):
         return positive, sloped, None
 
     def _side_by_side(self, builder: Builder, ofm: Operand) -> tuple[Operand, Operand, Operand]:
-        """The same in the channels of one map, and that map as pairs of columns.
-
-        A pool adds pairs in half the time of a sum of two maps, in the bytes of one map more; few channels, which are
-        not read 16 at a time, would take longer.
-        """
+        """The same in the channels of one map, and that map as pairs of columns, which a pool adds twice as fast."""
         height, width, depth = ofm.view.shape
         both = builder.temporary(f"{self.output}_parts", (height, width, 2 * depth), ofm.dtype, ofm.zero_point)
         halves = [both.view.box((0, 0, first), ofm.view.shape) for first in (0, depth)]

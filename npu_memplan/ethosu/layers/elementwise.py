@@ -159,10 +159,7 @@ class SquaredDifference(OfTwo):
         return "its tensors are uint8; squares of differences need int8 or int16" if output.dtype == "uint8" else None
 
     def emit(self, context: EmitContext) -> None:
-        """Both operands in units of twice the larger scale, or 1/128 of that, subtracted, multiplied by itself.
-
-        A difference of int16 may have 17 bits.
-        """
+        """Both operands in units of twice the larger scale, or 1/128 of that, subtracted, multiplied by itself."""
         first, second, ifm, ifm2, ofm, _ = self._operands(context)
         result, builder = context.tensors[self.output], context.builder
         twice = 2 * max(float32_value(first.scale), float32_value(second.scale))

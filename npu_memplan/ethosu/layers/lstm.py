@@ -42,10 +42,7 @@ class Gate(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceLstm(Layer):
-    """LSTM over a sequence; `inputs` are the data, the hidden state and the cell state, which it updates in place.
-
-    The first axis of the weights is `Gate`.
-    """
+    """LSTM over a sequence; `inputs`: data, hidden state, cell state, both updated in place; weights by `Gate`."""
 
     into: NDArray[np.int16]  # [4, units, depth], of the data
     recurrent: NDArray[np.int16]  # [4, units, units], of the hidden state

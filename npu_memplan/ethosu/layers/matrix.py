@@ -241,11 +241,7 @@ def _cycles(context: EmitContext, sums: Sums, ofm: Operand, output: Output) -> f
 
 
 def in_runs(sums: Sums, ofm: Operand) -> Sums | None:
-    """The same sums over runs of `stride` columns; None where rows are not made of such, or are read otherwise.
-
-    Every weight meets the value that it met, and the zeros that are added meet values of the map; its bytes are the
-    same. The multipliers take as many input channels at a time whether they are there or not.
-    """
+    """The same sums over runs of `stride` columns, whose added weights are zero; None: rows have no such runs."""
     view, window, stride = sums.ifm.view, sums.window, sums.window.stride[1]
     height, width, depth = view.shape
     if stride == 1 or width % stride or not view.has_dense_rows:
@@ -424,10 +420,7 @@ _WIDE_BITS = 15  # of a multiplier of 48-bit sums
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchMatMul(Layer):
-    """[..., rows, depth] times [..., depth, columns], for each of the leading indices; either may be stored transposed.
-
-    The second input may be a constant.
-    """
+    """[..., rows, depth] times [..., depth, columns] for each leading index; either may be stored transposed."""
 
     turned: tuple[bool, bool]  # whether an input is stored as [..., depth, rows] or [..., columns, depth]
     clamp: tuple[int, int]

@@ -36,11 +36,7 @@ _MAX_WEIGHT = 255
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Every n-th output position along one axis, n being the number of phases.
-
-    Output k of them is `(1 - second/of) * source[k + first] + second/of * source[k + first + 1]`; positions
-    outside of the source are its edge.
-    """
+    """Every n-th output position of one axis: the mean of source k + first and the next, weighed by `second`."""
 
     first: int = 0
     second: int = 0

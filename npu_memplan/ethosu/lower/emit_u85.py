@@ -48,10 +48,7 @@ def store_in_order(
     order: StoredOrder = StoredOrder.HWC,
     backwards: StoredBackwards = StoredBackwards.NONE,
 ) -> None:
-    """POOL that moves stored values: axis i of `ofm` is axis `order.axes[i]` of `ifm`.
-
-    One of the axes of `ifm` may be stored backwards.
-    """
+    """POOL that moves stored values: axis i of `ofm` is axis `order.axes[i]` of `ifm`, one perhaps backwards."""
     registers, addresses = builder.common(ifm, ofm, Window(), _unscaled_output(ofm))
     extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
     registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}

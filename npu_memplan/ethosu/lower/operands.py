@@ -95,10 +95,7 @@ NO_PADDING = Padding()
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """A tensor inside buffer `buffer`. `strides` match `shape`; with `brick` the layout is NHCWB16.
-
-    A brick view has 4-D `shape` with N = 1; its last stride is the distance of two 16-channel bricks.
-    """
+    """A tensor inside `buffer`; with `brick` (NHCWB16, N = 1) the last stride is that of 16-channel bricks."""
 
     buffer: str
     offset: int

@@ -62,10 +62,7 @@ def conv_scale(ifm: float, weight: float, ofm: float, *, single: bool = False) -
 
 
 def rounded_once(scale: Scale) -> Scale:
-    """The same scale for 64-bit accumulators: TFLite rounds the multiplier to 16 bits and the product once.
-
-    From 2**15 up, where TFLite's shift is undefined, results saturate.
-    """
+    """The same scale for 64-bit accumulators, rounded once; from 2**15 up results saturate."""
     if scale.shift < 16:
         return Scale(0x7FFF, 0)
     return Scale(min((scale.multiplier + (1 << 15)) >> 16, 0x7FFF), scale.shift - 16)
@@ -99,10 +96,7 @@ _SATURATING = Scale(1 << 9, 0)  # of 8 bits: whatever is not zero ends at a limi
 
 
 def mul_scale(first: float, second: float, ofm: float, bits: int = 8, *, single: bool = False) -> Scale:
-    """Output scale of a product; `single`: LiteRT's, of float32.
-
-    Of 8 bits it may be any number: from 2**31 up, where C leaves TFLite's shift undefined, products saturate.
-    """
+    """Output scale of a product, `single`: in float32 as LiteRT; from 2**31 up products saturate."""
     factor = multiply_scales(float32_value(first), float32_value(second), single=single)
     real = divide_scales(factor, float32_value(ofm), single=single)
     return _SATURATING if bits == 8 and 2.0**31 <= real < math.inf else quantise_multiplier(real)

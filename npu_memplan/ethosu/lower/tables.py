@@ -126,10 +126,7 @@ def exponential_table(
 
 
 def float32_function(function: Callable[[float], float], ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
-    """A function of float32 numbers as LiteRT fills its tables: times 1/scale in float32, halves away from zero.
-
-    `function` is Python's, rounded to float32, since numpy's depends on the processor.
-    """
+    """A function of float32 as LiteRT fills its tables: times 1/scale in float32, halves away from zero."""
     real = np.float32(ifm.scale) * _values(ifm).astype(np.float32)
     results = np.array([function(x) for x in real.tolist()], np.float32) * (np.float32(1) / np.float32(out.scale))
     least, most = out.limits

@@ -193,10 +193,7 @@ Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # half-open rows
 
 
 def largest_blockdep(previous: Operation, op: Operation, accelerator: Architecture | None = None) -> int:
-    """The largest BLOCKDEP with which kernel `op` reads nothing that `previous` has yet to write.
-
-    `accelerator`: the configuration, where it says how many blocks there may be and how deep jobs are.
-    """
+    """The largest BLOCKDEP with which kernel `op` reads nothing that `previous` has yet to write."""
     try:
         written = previous[Register.OFM_BASE0]
         apart = tuple(op.registers.get(base, written) - written for base in (Register.IFM_BASE0, Register.IFM2_BASE0))
@@ -222,10 +219,7 @@ _BASE = 1 << 40  # more bytes than any distance
 def _at_distances(
     previous: Content, op: Content, apart: tuple[int, ...], accelerator: Architecture | None
 ) -> int | None:
-    """The BLOCKDEP of kernels whose inputs are at the distances `apart` from the output before, cached: plans that are
-    compared have most of these distances in common. None where a map is in several tiles, each with an address of its
-    own.
-    """
+    """The BLOCKDEP of kernels whose inputs are `apart` from the output before, cached; None: several tiles."""
     before = Operation.from_content(previous).with_registers({Register.OFM_BASE0: _BASE})
     bases = (Register.IFM_BASE0, Register.IFM2_BASE0)
     kernel = Operation.from_content(op).with_registers({b: _BASE + far for b, far in zip(bases, apart, strict=True)})

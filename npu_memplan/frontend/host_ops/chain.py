@@ -79,10 +79,7 @@ def _following(
 
 
 def _source(network: Network, one: CpuOperator) -> int | None:
-    """The one tensor of which `one`, with a float tensor, is a function element by element; None for other operators.
-
-    Other inputs are constants of one element.
-    """
+    """The one tensor of which `one` is a function element by element, with constants; None: another operator."""
     if one.name not in _OF_ONE or len(one.outputs) != 1 or one.external_scratch_bytes is not None or one.states:
         return None
     given = {i for i in one.inputs if i < 0 or network.tensors[i].data is None}

@@ -63,10 +63,7 @@ from .tir import (
 def compute_each(
     work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = subtract_zero_point
 ) -> list[Buffer]:
-    """output = compute(input 0, input 1, ...), with broadcasting; `names` of the inputs' buffers. All buffers.
-
-    `take` gives an element by its buffer, tensor and indices.
-    """
+    """output = compute(input 0, ...) with broadcasting; `names` of the inputs' buffers. All buffers."""
     output = work.output()
     inputs = [(work.read(i, name), work.tensor(i)) for i, name in enumerate(names)]
     shapes = list(work.tensor(0).shape), list(output.shape)

@@ -160,10 +160,7 @@ def broadcast_to(work: Lowering) -> None:
 
 @lowering("GATHER")
 def lower_gather(work: Lowering) -> None:
-    """Slices of the input along an axis, chosen by indices that are only known when running.
-
-    An index outside of the axis, at which LiteRT stops and TFLite Micro reads other memory, reads the nearest slice.
-    """
+    """Slices of the input along an axis by computed indices; one outside of the axis reads the nearest slice."""
     options = work.options("GatherOptions")
     (data, output), indices = pair(work), work.tensor(1)
     axis = _axis(options.Axis(), len(data.shape))
@@ -216,10 +213,7 @@ def lower_concatenation(work: Lowering) -> None:
 
 
 def _rescale_table(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
-    """A table of the output for each stored value of a part; None where every value stays itself.
-
-    LiteRT rescales uint8; no reference does it with int8.
-    """
+    """A table of the output for each stored uint8 value of a part, as LiteRT rescales it; None: it stays."""
     if part.dtype not in EIGHT_BITS or (part.scale == output.scale and part.zero_point == output.zero_point):
         return None
     require_supported(part.dtype == "uint8", f"input {part.name!r} has another scale or zero point than the output")
@@ -242,10 +236,7 @@ def _require_whole(parts: Sequence[Tensor], whole: Tensor, axis: int, stacked: b
 def _parts(
     work: Lowering, parts: Sequence[Tensor], axis: int, stacked: bool = False
 ) -> Iterator[tuple[list[Expr], list[Expr]]]:
-    """A place of each part, in a loop over all of its places, and that place of the whole that the parts make.
-
-    They are one after the other along `axis`, which is one that only the whole has where they are `stacked`.
-    """
+    """A place of each part along `axis`, in a loop over all of its places, and that place of the whole."""
     start = 0
     for part in parts:
         with work.function.grid(part.shape) as place:

@@ -327,10 +327,7 @@ _LARGEST = {"int16": 32767, "int32": 2147483647}
 
 @lowering("SignalRfft", "SignalIrfft")
 def lower_transform(work: Lowering) -> None:
-    """Rows of reals, filled up with zeros to `fft_length`, to rows of complex numbers; or these to `fft_length` reals.
-
-    Numbers of the call: rows, their length, the length of the complex transform, its stages, the length of its results.
-    """
+    """Rows of reals, filled up to `fft_length`, to rows of complex numbers; or these to `fft_length` reals."""
     number, length = (int(value) for value in work.custom_options("T", "fft_length"))
     message = f"its type T is {number}; the reference has int16, int32 and float32"
     require_supported(number in _TENSOR_TYPES, message)

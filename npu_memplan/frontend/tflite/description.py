@@ -52,10 +52,7 @@ from ..attributes import HostOpsError, Quantised, SourceOperator, check_known, m
 
 
 def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str], file: bytes) -> None:
-    """Refuse networks with host operators that have no exact lowering; one error for all of them.
-
-    `kept` are kinds of operators that were kept off the NPU, and why; `file` is the user's.
-    """
+    """Refuse networks with host operators that have no exact lowering, in one error; `kept`: why on the host."""
     why = refusal_reasons(messages)
     reasons = {}
     for operator in network.cpu_operators:
@@ -260,10 +257,7 @@ def network_attributes(
 def source_operators(
     network: Network, source: Network, messages: Sequence[str], kept: Mapping[str, str]
 ) -> tuple[SourceOperator, ...]:
-    """Every operator of `source`, and whether `network` still runs it on the host.
-
-    `kept` are kinds of operators that were kept off the NPU, and why.
-    """
+    """Every operator of `source`, and whether `network` still runs it on the host; `kept`: kinds, and why."""
     left = {_key(network, o) for o in network.cpu_operators}
     why = refusal_reasons(messages)
     found = []
@@ -681,10 +675,7 @@ def _mark_external(network: Network, external: Mapping[str, int]) -> Network:
 
 
 def external_builtins(network: Network, external: Mapping[str, int | None]) -> tuple[str, ...]:
-    """The operators of TFLite's own that `external` names, and that the NPU therefore leaves alone.
-
-    `HostOpsError` for names the network has no operator of, and for operators of subgraphs.
-    """
+    """The operators of TFLite's own that `external` names; `HostOpsError` for names that cannot be external."""
     present = {operator.name.casefold(): operator for operator in network.cpu_operators}
     names = {name: operator.name for name, operator in present.items()}
     names |= {name: names[name.casefold()] for name in external if name.casefold() in names}  # however it is written

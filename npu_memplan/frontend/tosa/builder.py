@@ -490,10 +490,7 @@ def rounds_twice(builder: GraphBuilder) -> bool:
 
 
 def zero_points_of(builder: GraphBuilder) -> dict[int, int]:
-    """The zero point of each tensor of the graph that an operator states one of, and of those it is moved to or from.
-
-    Where operators state several, the first one's.
-    """
+    """The zero point of each tensor that an operator states one of, and of those it is moved to or from."""
     group: dict[int, int] = {}
 
     def root(index: int) -> int:

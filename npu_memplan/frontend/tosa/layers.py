@@ -307,10 +307,7 @@ class TosaLayersError(RefusalError):
 
 
 def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[LayerGraph, dict[str, int]]:
-    """The layers of `graph` for `target`, and which operator of the file makes each one's output.
-
-    Raises `TosaLayersError`, and `NetworkError` for operators that are not as the specification has them.
-    """
+    """The layers of `graph` for `target`, and the operator of each output; raises `TosaLayersError`."""
     what = "its numbers"
     try:
         graph = moved_behind_rescales(moved_before_rescales(graph))

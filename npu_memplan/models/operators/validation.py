@@ -468,10 +468,7 @@ def _tensor_of_shape(tensor: Tensor, shape: Shape | None) -> Tensor | None:
 
 
 def result_shapes(operator: CpuOperator, inputs: Sequence[Tensor | None]) -> Sequence[Shape] | None:
-    """The shapes of the results of `operator`; None where they are known only when it runs.
-
-    `ShapeError` where its operands and options contradict each other.
-    """
+    """The shapes of the results of `operator`; None: known only when it runs. `ShapeError`: contradictions."""
     form = FORMS.get(operator.name)
     if form is None or form.shapes is None:
         return None

@@ -40,10 +40,7 @@ _COLUMNS = ("lane", "start", "cycles", "cause", "point", "title")
 
 
 def time_data(artifact: Artifact, directory: Path | None, labels: Callable[[str], int]) -> dict[str, Any] | None:
-    """`ends`: the cycle at which each point is over; `slices` in columns; None where a stream is not known.
-
-    The host's calls are as long as their estimate says, spread evenly over their points; 0 where there is none.
-    """
+    """`ends`: the cycle at which each point is over, host calls by their estimate; `slices`; None: unknown."""
     times = dict(zip(*_by_function(artifact, directory), strict=True))
     if not times or any(call.macs is not None and call.function not in times for call in artifact.calls):
         return None

@@ -43,10 +43,7 @@ class Advice:
 def advice(
     artifact: Artifact, view: PoolView, live: Sequence[Buffer], idle: Sequence[Buffer], findings: NpuFindings
 ) -> tuple[Advice, ...]:
-    """Advice for one pool, the largest possible gain first.
-
-    `live` are the buffers at its peak, the largest first; `idle` those that nothing touches there.
-    """
+    """Advice for one pool, the largest possible gain first; `live` at its peak, `idle` and untouched there."""
     sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
     there = {r.buffer for r in view.rectangles}
 

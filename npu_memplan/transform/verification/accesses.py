@@ -417,10 +417,7 @@ class Event:
 
 
 def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tuple[OwnedBytes, str, int] | None:
-    """The first read in [start, stop) that sees what another wrote: reader, writer, byte.
-
-    All events are in one memory. Bytes are looked at in grains that no element straddles.
-    """
+    """The first read in [start, stop) of one memory that sees another's write: reader, writer, byte."""
     start, stop = window
     grain = int(
         np.gcd.reduce(
@@ -470,10 +467,7 @@ def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tupl
 
 
 def never_meets(first: NestAccess, at: int, second: NestAccess, behind: int, known: Mapping[Any, Any]) -> bool:
-    """Whether no execution of `second` touches a byte that an earlier execution of `first` touched.
-
-    Their buffers begin at the bytes `at` and `behind` of one memory.
-    """
+    """Whether no execution of `second` touches a byte that an earlier execution of `first` touched."""
     try:
         a, b = address(first, known), address(second, known)
         hull_of(a, first.loops), hull_of(b, second.loops)  # nothing else moves them
@@ -556,10 +550,7 @@ def address(access: NestAccess, known: Mapping[Any, Any]) -> Linear:
 
 
 def _distances(first: NestAccess, a: Linear, second: NestAccess, b: Linear, level: int) -> tuple[int, int]:
-    """The least and the greatest of `second`'s address less `first`'s, `second` a later turn of the loop at `level`.
-
-    The loops around have the same turn, those within any.
-    """
+    """The least and greatest of `second`'s address less `first`'s, `second` a later turn of the loop `level`."""
     low = high = b[0] - a[0]
 
     def term(values: Sequence[int]) -> None:

@@ -46,10 +46,7 @@ Numbers = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A buffer of a PrimFunc that has no memory of its own.
-
-    It begins `begins` bytes behind the beginning of `source`: declared on that address, or `over` a pool of bytes.
-    """
+    """A buffer of a PrimFunc in others' memory: `begins` bytes into `source`, or `over` a pool of bytes."""
 
     buffer: Any
     item_bytes: int
@@ -295,10 +292,7 @@ class State:
 
 
 class CallWalk:
-    """One call: `arguments` are places, numbers, or None for what is not looked into.
-
-    `found` are the storages that it finds in pools, each with the bytes of it that come before.
-    """
+    """One call: `arguments` are places, numbers, or None; `found` the storages in pools, with bytes before."""
 
     def __init__(
         self, state: State, where: str, text: KernelText, arguments: Sequence[Any], found: Sequence[tuple[str, int]]

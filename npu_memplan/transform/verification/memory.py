@@ -137,11 +137,7 @@ class Owners:
         spans[low:high] = kept
 
     def stolen_spans(self, place: OwnedBytes, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
-        """The spans of [start, stop) in which a read of `place` finds another's bytes in place of its own, and whose
-        they are.
-
-        A storage that was never written finds them everywhere.
-        """
+        """The spans of [start, stop) in which a read of `place` finds another's bytes, and whose they are."""
         if place.owner in self.known:
             found = self.lost.get(place.owner, ())
         else:

@@ -59,10 +59,7 @@ class HoldingObject:
 
 @dataclass(slots=True)
 class BindingText:
-    """A binding; `called` is the function of the module that it calls with `arguments`, if it calls one.
-
-    `ty` is the type that a value is cast to, `extents` are those of its shape.
-    """
+    """A binding; `called` is the function that it calls with `arguments`; `ty` and `extents` of a cast."""
 
     var: Any
     value: Any
