@@ -14,8 +14,8 @@ from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT
 from npu_memplan.models.tflite import read_network
 from tests.exactness.test_host_operators import claimed, values
 from tests.support.many_operators import COMPILERS, EXTREMES, Together, networks_that_differ, run_sanitized, run_with
+from tests.support.operator_models import overflowing_model
 from tests.support.operator_table import row
-from tests.support.overflowing_models import overflowing_model
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "float32"])
@@ -25,7 +25,7 @@ def test_operators_give_the_same_bytes(dtype: str, tmp_path: Path) -> None:
     cases = [row(kind, dtype, 0) for kind in list(claimed(dtype))[::6]]
     networks = [read_network(case.build(), case.name) for case in cases]
     together = Together(networks, [values(rng, network) for network in networks], tmp_path)
-    assert networks_that_differ(together, tmp_path, EXTREMES[1:3], run_sanitized(together, tmp_path)) == []
+    assert networks_that_differ(together, EXTREMES[1:3], run_sanitized(together)) == []
 
 
 def test_sums_beyond_int32_wrap_as_the_reference_does(tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_sums_beyond_int32_wrap_as_the_reference_does(tmp_path: Path) -> None:
         inputs.append(values(np.random.default_rng(seed), networks[-1]))
         expected.append(TFLiteReference(model).run(inputs[-1]))
     together = Together(networks, inputs, tmp_path)
-    ways = [run_with(together, tmp_path, [*way, *REQUIRED_FLAGS]) for way in EXTREMES]
-    for found in (run_sanitized(together, tmp_path), *ways):
+    ways = [run_with(together, [*way, *REQUIRED_FLAGS]) for way in EXTREMES]
+    for found in (run_sanitized(together), *ways):
         for network, ours, theirs in zip(networks, found, expected, strict=True):
             np.testing.assert_array_equal(ours[0].reshape(-1), theirs[0].reshape(-1), network.name)
 

@@ -19,8 +19,8 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.vela.worker import VelaError
 from tests.support.in_steps import equals_reference
+from tests.support.operator_models import lstm_layer
 from tests.support.operator_table import row
-from tests.support.recurrent_models import lstm_layer
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
 

@@ -17,10 +17,9 @@ from npu_memplan.frontend.tflite.lifted import import_tflite
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
-from tests.support.many_operators import LEVELS, Together, networks_that_differ, run_sanitized, run_together
-from tests.support.operator_table import row
-from tests.support.plain_models import plain_values
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.many_operators import LEVELS, Together, assert_equals_references, networks_that_differ, run_sanitized
+from tests.support.operator_table import plain_values, row
+from tests.support.tflite_builder import TensorSpec, write_model
 
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
@@ -63,30 +62,24 @@ def test_generated_models(dtype: str, tmp_path: Path) -> None:
             if (reference.what == "tflite-micro") != (reference_of(kind, dtype) == MICRO):
                 wrong.append(f"{case.name} ran in {reference.what}")
     together = Together(networks, inputs, tmp_path)
-    found = run_sanitized(together, tmp_path)
+    found = run_sanitized(together)
     for network, ours, theirs in zip(networks, found, expected, strict=True):
         for a, b in zip(ours, theirs, strict=True):
             if a.dtype != b.dtype or not np.array_equal(a.reshape(-1), b.reshape(-1), equal_nan=a.dtype.kind == "f"):
                 wrong.append(network.name)
     assert wrong == []
-    assert networks_that_differ(together, tmp_path, LEVELS, found) == []
+    assert networks_that_differ(together, LEVELS, found) == []
 
 
 def test_parts_of_other_scales(tmp_path: Path) -> None:
     """LiteRT rescales them while it concatenates, in float32."""
-    networks, inputs, expected = [], [], []
-    rng = np.random.default_rng(4)
+    models, rng = {}, np.random.default_rng(4)
     for number in range(8):
-        b = ModelBuilder()
-        parts = [b.tensor((3, 50), "uint8", float(rng.uniform(0.01, 0.1)), int(rng.integers(256))) for _ in range(3)]
-        y = b.tensor((3, 150), "uint8", 0.03 if number % 2 else float(rng.uniform(0.01, 0.1)), int(rng.integers(256)))
-        b.operator("CONCATENATION", parts, [y], "ConcatenationOptions", Axis=1)
-        model = b.made(parts, [y]).finish()
-        networks.append(read_network(model, f"parts{number}"))
-        inputs.append(values(rng, networks[-1]))
-        expected.append(TFLiteReference(model).run(inputs[-1])[0])
-    for (ours,), theirs in zip(run_together(networks, inputs, tmp_path), expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        scales = [float(rng.uniform(0.01, 0.1)) for _ in range(4)]
+        parts = [TensorSpec((3, 50), "uint8", scale, int(rng.integers(256))) for scale in scales[:3]]
+        y = TensorSpec((3, 150), "uint8", 0.03 if number % 2 else scales[3], int(rng.integers(256)))
+        models[f"parts{number}"] = write_model("CONCATENATION", parts, [y], ("ConcatenationOptions", {"Axis": 1}))
+    assert_equals_references(models, values, tmp_path)
 
 
 def of_four_bits(kind: str, number: int) -> bytes:
@@ -104,18 +97,9 @@ def of_four_bits(kind: str, number: int) -> bytes:
 
 
 def test_weights_of_four_bits(tmp_path: Path) -> None:
-    networks, inputs, expected = [], [], []
-    rng = np.random.default_rng(5)
-    for kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
-        for number in range(MODELS):
-            model = of_four_bits(kind, number)
-            networks.append(read_network(model, f"{kind}{number}"))
-            inputs.append(values(rng, networks[-1]))
-            reference = TFLiteReference(model)
-            assert reference.what == "tflite-micro"
-            expected.append(reference.run(inputs[-1])[0])
-    for (ours,), theirs in zip(run_together(networks, inputs, tmp_path), expected, strict=True):
-        np.testing.assert_array_equal(ours.reshape(-1), theirs.reshape(-1))
+    kinds = "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"
+    models = {f"{kind}{number}": of_four_bits(kind, number) for kind in kinds for number in range(MODELS)}
+    assert_equals_references(models, values, tmp_path, what="tflite-micro")
 
 
 def test_vela_reads_no_four_bits() -> None:

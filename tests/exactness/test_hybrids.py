@@ -11,10 +11,11 @@ from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import LITERT, Exactness
+from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.host_ops import test_kernel_forms as kernel_forms
-from tests.support.many_operators import Together, run_sanitized, run_together
+from tests.support.many_operators import Together, assert_equals_references, run_sanitized
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")
@@ -116,22 +117,18 @@ _OTHERS = {"BATCH_MATMUL": _matmul, "SVDF": _svdf, "EMBEDDING_LOOKUP": _embeddin
 @pytest.mark.parametrize(("kind", "several"), FORMS)
 def test_equal(kind: str, several: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
-    networks, inputs, expected, wrong = [], [], [], []
-    for number in range(12):
-        model = hybrid(rng, kind, several)
-        networks.append(read_network(model, f"{kind}{number}"))
-        shape = networks[-1].tensors[networks[-1].inputs[0]].shape
-        values = (rng.standard_normal(shape) * float(10.0 ** rng.integers(-3, 4))).astype(np.float32)
-        values = np.zeros_like(values) if number == 3 else abs(values) if number == 4 else values
-        rows = networks[-1].tensors[networks[-1].operators[0].inputs[1]].shape[0]
-        inputs.append([rng.integers(0, rows, shape).astype(np.int32) if kind == "EMBEDDING_LOOKUP" else values])
-        reference = TFLiteReference(model)
-        expected.append(reference.run(inputs[-1])[0])
-        assert kind == "EMBEDDING_LOOKUP" or reference.what == "LiteRT's reference kernels"
-    for number, ((ours,), theirs) in enumerate(zip(run_together(networks, inputs, tmp_path), expected, strict=True)):
-        if not np.array_equal(ours, theirs):
-            wrong.append((number, int((ours != theirs).sum()), ours.size, float(abs(ours - theirs).max())))
-    assert wrong == []
+    lookup = kind == "EMBEDDING_LOOKUP"
+
+    def draw(numbers: np.random.Generator, network: Network) -> list[np.ndarray]:
+        shape = network.tensors[network.inputs[0]].shape
+        if lookup:
+            rows = network.tensors[network.operators[0].inputs[1]].shape[0]
+            return [numbers.integers(0, rows, shape).astype(np.int32)]
+        values = (numbers.standard_normal(shape) * float(10.0 ** numbers.integers(-3, 4))).astype(np.float32)
+        return [{"3": np.zeros_like(values), "4": abs(values)}.get(network.name, values)]
+
+    models = {f"{number}": hybrid(rng, kind, several) for number in range(12)}
+    assert_equals_references(models, draw, tmp_path, what=None if lookup else "LiteRT's reference kernels")
 
 
 def grouped_convolution(rng: np.random.Generator) -> bytes:
@@ -155,8 +152,8 @@ def test_convolutions_are_the_same_in_all_forms(tmp_path: Path) -> None:
     inputs = [[rng.standard_normal(n.tensors[n.inputs[0]].shape).astype(np.float32)] for n in networks]
     expected = [TFLiteReference(model).run(given)[0] for model, given in zip(models, inputs, strict=True)]
     together = Together(networks, inputs, tmp_path)
-    found = [run_sanitized(together, tmp_path)]
-    found += [kernel_forms.run_emulated(together, tmp_path, cpu, "-O2") for cpu in kernel_forms.FORMS.values()]
+    found = [run_sanitized(together)]
+    found += [kernel_forms.run_emulated(together, cpu, "-O2") for cpu in kernel_forms.FORMS.values()]
     for form in found:
         for made, right in zip(form, expected, strict=True):
             assert made[0].tobytes() == right.tobytes()

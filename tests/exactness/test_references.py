@@ -23,8 +23,7 @@ from npu_memplan.cli import cli
 from npu_memplan.models.tflite import read_network
 from npu_memplan.sizes import count_text
 from tests.support.real_data import real_model
-from tests.support.single_op import TensorSpec, write_model
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, write_model
 
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")

@@ -16,9 +16,8 @@ from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from tests.support.contrary_models import contrary_model, read_record, write_record
 from tests.support.random_networks import draw
-from tests.support.single_op import TensorSpec, constant, write_model
 from tests.support.single_operators import all_cases
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, write_model
 
 A = TensorSpec((1, 4), "int8", 0.1, 3)
 IMAGE, SHORT = TensorSpec((1, 4, 4, 3), "int8", 0.1), TensorSpec((1, 4), "int16", 0.1)

@@ -28,7 +28,7 @@ from npu_memplan.compiler import compile_model
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.many_operators import run_together
-from tests.support.single_op import TensorSpec, constant, write_model
+from tests.support.tflite_builder import TensorSpec, constant, write_model
 
 FOLDER = os.environ.get("CMSIS_NN", "")
 needs_source = pytest.mark.skipif(not FOLDER, reason="CMSIS_NN names no clone of CMSIS-NN")

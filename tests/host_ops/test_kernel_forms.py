@@ -22,8 +22,8 @@ from npu_memplan.models.tflite import read_network
 from tests.exactness.test_host_operators import values
 from tests.host_ops.test_cmsis_nn import cases, weights
 from tests.support.many_operators import Together, run_sanitized
-from tests.support.overflowing_models import overflowing_model
-from tests.support.single_op import TensorSpec, constant, write_model
+from tests.support.operator_models import overflowing_model
+from tests.support.tflite_builder import TensorSpec, constant, write_model
 
 COMPILER = "arm-none-eabi-gcc"
 FORMS = {"helium": "cortex-m55", "dsp": "cortex-m55+nomve", "portable": "cortex-m55+nomve+nodsp"}
@@ -65,9 +65,9 @@ needs_emulator = pytest.mark.skipif(
 )
 
 
-def run_emulated(together: Together, folder: Path, cpu: str, level: str) -> list[list[np.ndarray]]:
+def run_emulated(together: Together, cpu: str, level: str) -> list[list[np.ndarray]]:
     """The outputs of each network where GCC makes the C for `cpu` and QEMU's Cortex-M55 runs it, or Unicorn's M33."""
-    pool, on_unicorn = together.pool(), cpu == "cortex-m33"
+    folder, pool, on_unicorn = together.folder, together.pool(), cpu == "cortex-m33"
     (folder / "before").write_bytes(pool.tobytes())
     for name, text in (
         ("main.c", _MAIN_M33 if on_unicorn else _MAIN),
@@ -146,7 +146,7 @@ def test_a_form_gives_the_references_bytes(form: str, tmp_path: Path) -> None:
     assert {f"npu_memplan_kernel_{kind}" in text for kind in ("convolution", "depthwise", "dense")} == {True}
     expected = [TFLiteReference(model).run(given)[0] for model, given in zip(models, inputs, strict=True)]
     for level in ("-O2", "-Os"):
-        for made, right in zip(run_emulated(together, tmp_path, FORMS[form], level), expected, strict=True):
+        for made, right in zip(run_emulated(together, FORMS[form], level), expected, strict=True):
             np.testing.assert_array_equal(made[0].reshape(-1), right.reshape(-1))
 
 
@@ -159,9 +159,9 @@ def conversions() -> Iterator[tuple[bytes, np.ndarray]]:
         near = [np.nextafter(steps, np.float32(end)) for end in (np.inf, -np.inf)]
         given = np.concatenate([odd, steps, *near, rng.normal(0, 60 * scale, 401).astype(np.float32)])[None]
         stored = TensorSpec(given.shape, dtype, scale, zero)
-        yield write_model("QUANTIZE", [TensorSpec(given.shape, "float32", 0.0, 0)], [stored], None), given
+        yield write_model("QUANTIZE", [TensorSpec(given.shape, "float32")], [stored], None), given
         levels = np.resize(np.arange(256, dtype=np.uint8).view(dtype), given.shape)
-        yield write_model("DEQUANTIZE", [stored], [TensorSpec(given.shape, "float32", 0.0, 0)], None), levels
+        yield write_model("DEQUANTIZE", [stored], [TensorSpec(given.shape, "float32")], None), levels
         for count in (3, 16, 307):  # a table
             part, shape = np.resize(levels, (1, count)), (1, count)
             made = TensorSpec(shape, dtype, scale * 0.7, zero // 2)
@@ -174,7 +174,7 @@ def conversions() -> Iterator[tuple[bytes, np.ndarray]]:
         (21, False, 9, 13, "int8"), (6, True, 40, 32, "int8"), (9, True, 5, 4, "int8"), (8, True, 3, 3, "int8"),
     ):  # fmt: skip
         image, made = TensorSpec((2, 5, 4, depth), dtype, 0.1, 9), TensorSpec((2, height, width, depth), dtype, 0.1, 9)
-        size = constant(np.array([height, width]), "int32", 0.0)
+        size = constant(np.array([height, width]), "int32")
         options = ("ResizeBilinearOptions", {"AlignCorners": not centers, "HalfPixelCenters": centers})
         given = rng.integers(0, 256, image.shape).astype(np.uint8).view(dtype)
         yield write_model("RESIZE_BILINEAR", [image, size], [made], options), given
@@ -192,8 +192,8 @@ def searches() -> Iterator[tuple[bytes, np.ndarray]]:
                 "ArgMaxOptions" if name == "ARG_MAX" else "ArgMinOptions",
                 {"OutputType": 4 if kind == "int64" else 2},
             )
-            data, axis = TensorSpec(given.shape, dtype, 0.1, 3), constant(np.array([2]), "int32", 0.0)
-            yield write_model(name, [data, axis], [TensorSpec((1, 40), kind, 0.0, 0)], options), given.view(dtype)
+            data, axis = TensorSpec(given.shape, dtype, 0.1, 3), constant(np.array([2]), "int32")
+            yield write_model(name, [data, axis], [TensorSpec((1, 40), kind)], options), given.view(dtype)
 
 
 def memories() -> Iterator[bytes]:
@@ -237,8 +237,8 @@ def test_an_svdf_gives_the_references_bytes_in_all_forms(tmp_path: Path) -> None
                 together.states[f"m{n}_i{index}"] = held
         text = (tmp_path / "many_host.c").read_text()
         assert text.count("  npu_memplan_kernel_svdf(") == (len(networks) if kernels else 0)
-        found.append(run_sanitized(together, tmp_path))
-    found += [run_emulated(together, tmp_path, cpu, level) for cpu in FORMS.values() for level in ("-O2", "-Os")]
+        found.append(run_sanitized(together))
+    found += [run_emulated(together, cpu, level) for cpu in FORMS.values() for level in ("-O2", "-Os")]
     loops, *forms = found
     assert len({made[0].tobytes() for made in loops}) == len(networks)
     for form in forms:
@@ -252,7 +252,7 @@ def test_the_place_of_an_extremum_is_the_same_in_all_forms(tmp_path: Path) -> No
     models, inputs = zip(*searches(), strict=True)
     together = Together([read_network(model) for model in models], [[given] for given in inputs], tmp_path)
     assert (tmp_path / "many_host.c").read_text().count("  npu_memplan_kernel_arg_extremum(") == len(models)
-    run = run_sanitized(together, tmp_path), *(run_emulated(together, tmp_path, c, "-O2") for c in FORMS.values())
+    run = run_sanitized(together), *(run_emulated(together, c, "-O2") for c in FORMS.values())
     for model, given, *found in zip(models, inputs, *run, strict=True):
         index = np.argmax if read_network(model).cpu_operators[0].name == "ARG_MAX" else np.argmin
         for made in found:
@@ -265,11 +265,11 @@ def test_conversions_give_the_same_bytes_in_all_forms(tmp_path: Path) -> None:
     models, inputs = zip(*conversions(), strict=True)
     together = Together([read_network(model) for model in models], [[given] for given in inputs], tmp_path)
     assert (tmp_path / "many_host.c").read_text().count("  npu_memplan_kernel_") == len(models)
-    expected = run_sanitized(together, tmp_path)
+    expected = run_sanitized(together)
     for model, given, right in zip(models, inputs, expected, strict=True):
         finite = np.isfinite(given) & (np.abs(given) < 1e6) if given.dtype == np.float32 else slice(None)
         reference = TFLiteReference(model).run([given])[0].reshape(right[0].shape)
         np.testing.assert_array_equal(right[0][finite], reference[finite])
     for cpu in FORMS.values():
-        for made, right in zip(run_emulated(together, tmp_path, cpu, "-O2"), expected, strict=True):
+        for made, right in zip(run_emulated(together, cpu, "-O2"), expected, strict=True):
             assert made[0].tobytes() == right[0].tobytes()

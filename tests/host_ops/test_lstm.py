@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.frontend.host_ops import unsupported_reason
 from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
-from tests.support.many_operators import run_together
-from tests.support.recurrent_models import lstm_layer
-from tests.support.single_op import TensorSpec, constant, write_model
-from tests.support.tflite_builder import ModelBuilder
+from tests.exactness.test_host_operators import values
+from tests.support.many_operators import assert_equals_references
+from tests.support.operator_models import lstm_layer
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, write_model
 
 R = np.random.default_rng(11)
 
@@ -45,20 +44,16 @@ def _model(time_major=False, batches=1, clip=0.0, cell_scale=2.0**-11, **changes
     return write_model("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [output], ("UnidirectionalSequenceLSTMOptions", options))
 
 
-@pytest.mark.parametrize(
-    ("time_major", "batches", "clip", "cell_scale"),
-    [(False, 1, 0.0, 2.0**-11), (True, 2, 0.0, 2.0**-13), (False, 2, 1.5, 2.0**-12), (False, 1, 0.0, 2.0**-15)],
-)
-def test_lstm_keeps_its_states(bit_exact, time_major, batches, clip, cell_scale):
-    operator = bit_exact(_model(time_major, batches, clip, cell_scale), runs=4)
-    assert sorted(slot.dtype for slot in operator.states) == ["int16", "int8"]
-    assert any(b.size_bytes == 4 * 5 * 2 and "gates" in b.name for b in operator.problem.buffers)
+def test_lstms_keep_their_states(bit_exact):
+    forms = (False, 1, 0.0, 2.0**-11), (True, 2, 0.0, 2.0**-13), (False, 2, 1.5, 2.0**-12), (False, 1, 0.0, 2.0**-15)
+    problem = bit_exact([_model(*form) for form in forms], runs=4)
+    assert [b.size_bytes for b in problem.buffers if "gates" in b.name] == [4 * 5 * 2] * 4
 
 
 def test_lstms_that_tflite_micro_refuses_are_litert_s(tmp_path):
     """Where intermediate tensors have elements; LiteRT computes gates and products of the cell otherwise."""
     pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
-    networks, inputs, expected = [], [], []
+    models = {}
     for seed in range(3):
         rng, b = np.random.default_rng(seed), ModelBuilder()
         batches, steps, units = (int(n) for n in rng.integers(1, 7, 3))
@@ -66,14 +61,8 @@ def test_lstms_that_tflite_micro_refuses_are_litert_s(tmp_path):
         shape = (steps, batches) if time_major else (batches, steps)
         x = b.tensor((*shape, 9), "int8", float(rng.uniform(0.005, 0.05)), int(rng.integers(-30, 30)))
         y = lstm_layer(b, x, time_major, batches, units, float(rng.choice([0.0, 0.5])), scale, elements=1)
-        model = b.made([x], [y]).finish()
-        networks.append(read_network(model, f"lstm{seed}"))
-        inputs.append([rng.integers(-128, 128, (*shape, 9)).astype(np.int8)])
-        reference = TFLiteReference(model)
-        expected.append(reference.run(inputs[-1]))
-        assert reference.what == "LiteRT's reference kernels"
-    for network, ours, theirs in zip(networks, run_together(networks, inputs, tmp_path), expected, strict=True):
-        np.testing.assert_array_equal(ours[0].reshape(-1), theirs[0].reshape(-1), network.name)
+        models[f"lstm{seed}"] = b.made([x], [y]).finish()
+    assert_equals_references(models, values, tmp_path, what="LiteRT's reference kernels")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from npu_memplan.frontend.host_ops import unsupported_reason
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
-from tests.support.arithmetic_models import pool, unary
-from tests.support.single_op import TensorSpec, constant, write_model
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.operator_models import pool, unary
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, write_model
 
 pytest.importorskip("tflite_micro")
 
@@ -23,17 +22,17 @@ pytest.importorskip("tflite_micro")
 @pytest.mark.parametrize("kind", ["MAX", "AVERAGE"])
 def test_pool(bit_exact, kind: str) -> None:
     """TVM's C printer had taken the second reading of the accumulator from before it was stored."""
-    bit_exact(pool(np.random.default_rng(0), kind, (1, 1), (2, 2), 1, (8, 8, 4)).finish())
+    bit_exact([pool(np.random.default_rng(0), kind, (1, 1), (2, 2), 1, (8, 8, 4)).finish()])
 
 
 def test_softmax_of_one_class(bit_exact) -> None:
     options = {"options": "SoftmaxOptions", "shape": (5, 1), "in_scale": 0.08, "out": (1 / 256, -128), "Beta": 1.0}
-    bit_exact(unary(np.random.default_rng(0), "SOFTMAX", **options).finish())
+    bit_exact([unary(np.random.default_rng(0), "SOFTMAX", **options).finish()])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_a_factor(dtype: str, bit_exact: Callable[..., Any]) -> None:
-    bit_exact(times_zeros("MUL", dtype))
+    bit_exact([times_zeros("MUL", dtype)])
 
 
 @pytest.mark.parametrize("kind", ["ADD", "SUB"])

@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.exactness import Exactness
-from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from tests.exactness.test_host_operators import values
 from tests.support.in_steps import equals_reference
-from tests.support.many_operators import run_together
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.many_operators import assert_equals_references
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+
+def tensor(shape: tuple[int, ...]) -> TensorSpec:
+    return TensorSpec(shape, "int8", 0.1, 3)
 
 
 def strided_slice(rng: np.random.Generator) -> ModelBuilder:
@@ -52,11 +55,8 @@ def strided_slice(rng: np.random.Generator) -> ModelBuilder:
             continue
         if found.size and found.ndim and found.ndim <= 4:
             break
-    b = ModelBuilder()
-    x, y = b.tensor(shape, "int8", 0.1, 3), b.tensor(found.shape, "int8", 0.1, 3)
-    given = [b.constant(np.array(v, np.int32)) for v in (first, last, step)]
-    b.operator("STRIDED_SLICE", [x, *given], [y], "StridedSliceOptions", 2, **masks)
-    return b.made([x], [y])
+    inputs = tensor(shape), *map(constant, (first, last, step))
+    return single_operator("STRIDED_SLICE", inputs, [tensor(found.shape)], "StridedSliceOptions", 2, **masks)
 
 
 def gather(rng: np.random.Generator) -> ModelBuilder:
@@ -66,22 +66,18 @@ def gather(rng: np.random.Generator) -> ModelBuilder:
     shared = int(rng.integers(axis + 1))
     many = (*shape[:shared], *(int(n) for n in rng.integers(1, 4, int(rng.integers(1, 3)))))
     indices = rng.integers(0, shape[axis], many).astype([np.int32, np.int64, np.int16][int(rng.integers(3))])
-    b = ModelBuilder()
-    x, i = b.tensor(shape, "int8", 0.1, 3), b.constant(indices)
-    y = b.tensor((*shape[:axis], *many[shared:], *shape[axis + 1 :]), "int8", 0.1, 3)
-    b.operator("GATHER", [x, i], [y], "GatherOptions", 2, Axis=axis - 3 * int(rng.integers(2)), BatchDims=shared)
-    return b.made([x], [y])
+    inputs, y = [tensor(shape), constant(indices, indices.dtype)], (*shape[:axis], *many[shared:], *shape[axis + 1 :])
+    fields = {"Axis": axis - 3 * int(rng.integers(2)), "BatchDims": shared}
+    return single_operator("GATHER", inputs, [tensor(y)], "GatherOptions", 2, **fields)
 
 
 def extreme(rng: np.random.Generator) -> ModelBuilder:
     """Along any axis, to either type of index."""
     shape = tuple(int(n) for n in rng.integers(1, 6, int(rng.integers(1, 5))))
     axis, name = int(rng.integers(len(shape))), ["ARG_MAX", "ARG_MIN"][int(rng.integers(2))]
-    b = ModelBuilder()
-    x, a = b.tensor(shape, "int8", 0.1, 3), b.constant(np.array(axis - len(shape) * int(rng.integers(2)), np.int32))
-    y = b.tensor(shape[:axis] + shape[axis + 1 :], "int32")
-    b.operator(name, [x, a], [y], "ArgMaxOptions" if name == "ARG_MAX" else "ArgMinOptions", OutputType=2)
-    return b.made([x], [y])
+    inputs = tensor(shape), constant(axis - len(shape) * int(rng.integers(2)))
+    y = TensorSpec(shape[:axis] + shape[axis + 1 :], "int32")
+    return single_operator(name, inputs, [y], "ArgMaxOptions" if name == "ARG_MAX" else "ArgMinOptions", OutputType=2)
 
 
 def offset_slice(rng: np.random.Generator) -> ModelBuilder:
@@ -92,12 +88,9 @@ def offset_slice(rng: np.random.Generator) -> ModelBuilder:
         step = rng.choice([1, 1, 2], len(shape))
         if np.all(first + ahead <= shape):
             break
-    b = ModelBuilder()
     made = tuple(len(range(0, int(end), int(by))) for end, by in zip(ahead, step, strict=True))
-    x, y = b.tensor(shape, "int8", 0.1, 3), b.tensor(made, "int8", 0.1, 3)
-    bounds = [b.constant(np.asarray(values, np.int32)) for values in (first, ahead, step)]
-    b.operator("STRIDED_SLICE", [x, *bounds], [y], "StridedSliceOptions", 8, Offset=True)
-    return b.made([x], [y])
+    inputs = tensor(shape), *map(constant, (first, ahead, step))
+    return single_operator("STRIDED_SLICE", inputs, [tensor(made)], "StridedSliceOptions", 8, Offset=True)
 
 
 @pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
@@ -111,12 +104,4 @@ def test_ends_that_count_from_begins(npu_compiler: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("make", "count"), [(strided_slice, 60), (offset_slice, 30), (gather, 30), (extreme, 20)])
 def test_random_models(make, count, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
-    networks, inputs, expected = [], [], []
-    for number in range(count):
-        model = make(rng).finish()
-        networks.append(read_network(model, f"model{number}"))
-        (tensor,) = (networks[-1].tensors[i] for i in networks[-1].inputs)
-        inputs.append([rng.integers(-128, 128, tensor.shape).astype(np.int8)])
-        expected.append(TFLiteReference(model).run(inputs[-1])[0])
-    for network, (ours,), theirs in zip(networks, run_together(networks, inputs, tmp_path), expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs, network.name)
+    assert_equals_references({f"model{number}": make(rng).finish() for number in range(count)}, values, tmp_path)

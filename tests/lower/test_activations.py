@@ -28,8 +28,8 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from tests.support import in_steps
 from tests.support.against_reference import equals_reference
-from tests.support.arithmetic_models import binary, convolution, fully_connected, pool, prelu, unary
-from tests.support.on_model import npu_graph, random_inputs, run_program
+from tests.support.on_model import npu_graph
+from tests.support.operator_models import binary, convolution, fully_connected, pool, prelu, unary
 from tests.support.operator_table import row
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
@@ -73,14 +73,7 @@ SIDE_BY_SIDE = [Op.POOL, Op.ELEMENTWISE, Op.ELEMENTWISE, Op.POOL]
 @pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-256", "ethos-u65-512"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_prelu_equals_the_reference(case: Case, npu: str) -> None:
-    model = case.build()
-    graph = npu_graph(model, npu)
-    lowered = lower(graph, accelerator(npu), LoweringTarget(for_cycles=True))
-    assert [operation.op for operation in lowered.program.operations] == SIDE_BY_SIDE
-    inputs = random_inputs(graph, 3)
-    (found,) = run_program(lowered, inputs)
-    (wanted,) = TFLiteReference(model, case.name).run(list(inputs.values()))
-    assert np.array_equal(found.reshape(-1), wanted.reshape(-1))
+    assert equals_reference(case, npu, 3, LoweringTarget(for_cycles=True)).operations == SIDE_BY_SIDE
 
 
 def lowered(shape: tuple[int, ...], for_cycles: bool) -> Lowered:

@@ -27,9 +27,9 @@ from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map
 from npu_memplan.ethosu.time.cost import resource_use
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
-from tests.support.arithmetic_models import VALID, binary, convolution, pool, unary
 from tests.support.chains import Chain
 from tests.support.on_model import npu_graph
+from tests.support.operator_models import VALID, binary, convolution, pool, unary
 from tests.support.single_operators import Case
 
 pytest.importorskip("tflite_micro")

@@ -25,7 +25,8 @@ from npu_memplan.ethosu.schedule.stripes.group import deep
 from npu_memplan.ethosu.schedule.stripes.rows import slice_rows
 from npu_memplan.ethosu.stream.isa import ActivationFunction, Op, PoolMode, TableKind
 from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map, estimate
-from tests.support.arithmetic_models import (
+from tests.support.on_model import npu_graph, random_inputs, run_program
+from tests.support.operator_models import (
     batch_matmul,
     binary,
     convolution,
@@ -33,10 +34,9 @@ from tests.support.arithmetic_models import (
     mean,
     prelu,
     random_weights,
+    transpose,
     unary,
 )
-from tests.support.movement_models import transpose
-from tests.support.on_model import npu_graph, random_inputs, run_program
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
@@ -74,9 +74,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_pruned_convolutions_are_exact_and_sparse(kind: str, npu: str) -> None:
     case = Case(f"pruned_{kind}", "conv", lambda rng: convolution(rng, pruned=True, **KINDS[kind]))
-    equals_reference(case, npu, 3)
-    graph = npu_graph(case.build(), npu)
-    (operation,) = lower(graph, accelerator(npu)).program.operations
+    (operation,) = equals_reference(case, npu, 3).lowered.program.operations
     assert is_sparse(operation.place(lambda _: (0, 0))) or kind == "1x1"  # whose maps take longer on a large NPU
 
 
@@ -86,15 +84,9 @@ NPU = accelerator("ethos-u85-256")
 @pytest.mark.parametrize(("rows", "fewer"), [(32, True), (7, False)])
 def test_products_of_rows_take_fewer_cycles_where_time_counts(rows: int, fewer: bool) -> None:
     made = fully_connected(np.random.default_rng(3), inputs=64, outputs=200, batch=rows)
-    model = made.finish()
-    graph = npu_graph(model, NPU.name)
-    (values,) = random_inputs(graph, 1).values()
-    (expected,) = TFLiteReference(model).run([values])
     cycles = []
     for target in (LoweringTarget(), LoweringTarget(for_cycles=True)):
-        lowered = lower(graph, NPU, target)
-        (found,) = run_program(lowered, {graph.inputs[0]: values}, scheduled=True)
-        assert np.array_equal(found.reshape(expected.shape), expected)
+        lowered = equals_reference(made, NPU.name, 1, target, scheduled=True).lowered
         (kernel,) = (i for i, o in enumerate(lowered.program.operations) if o.op is Op.CONV)
         placed = lowered.program.place(kernel, lambda name: (int(name != "constants"), 0))
         cycles.append(cycles_in_a_row(placed, NPU, default_memory_map(NPU)))
@@ -104,17 +96,11 @@ def test_products_of_rows_take_fewer_cycles_where_time_counts(rows: int, fewer: 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_means_of_channels_are_sums_of_channels(dtype: str) -> None:
-    model = mean(np.random.default_rng(4), axes=(3,), dtype=dtype).finish()
-    graph = npu_graph(model, NPU.name)
-    lowered = lower(graph, NPU)
-    inputs = random_inputs(graph, 2)
-    (expected,) = TFLiteReference(model).run(list(inputs.values()))
-    (found,) = run_program(lowered, inputs, scheduled=True)
-    assert np.array_equal(found.reshape(expected.shape), expected)
-    assert [(o.op, o.parameter) for o in lowered.program.operations] == [(Op.POOL, PoolMode.REDUCE_SUM)]
+    made = equals_reference(mean(np.random.default_rng(4), axes=(3,), dtype=dtype), NPU.name, 2, scheduled=True)
+    assert [(o.op, o.parameter) for o in made.lowered.program.operations] == [(Op.POOL, PoolMode.REDUCE_SUM)]
 
 
-_with_one = partial(binary, first=(1, 6, 7, 32), second=(1, 1, 1, 1), constant=True, ratio=0.7)
+_with_one = partial(binary, first=(1, 6, 7, 32), second=(1, 1, 1, 1), is_constant=True, ratio=0.7)
 SCALARS = [
     Case(f"{name}_{dtype}_{reverse}", name, partial(_with_one, name=name, dtype=dtype, reverse=reverse))
     for name in ("ADD", "SUB", "MUL")
@@ -126,8 +112,7 @@ SCALARS = [
 @pytest.mark.parametrize("npu", ["ethos-u85-128", "ethos-u85-512"])
 @pytest.mark.parametrize("case", SCALARS, ids=lambda case: case.name)
 def test_a_constant_is_in_no_memory(case: Case, npu: str) -> None:
-    equals_reference(case, npu, 5)
-    program = lower(npu_graph(case.build(), npu), accelerator(npu)).program
+    program = equals_reference(case, npu, 5).lowered.program
     assert all(buffer.role is not BufferRole.CONSTANTS for buffer in program.buffers)
     assert slice_rows(program, 0) is not None
     assert deep(program, 0) is not None
@@ -151,8 +136,8 @@ PRODUCTS: dict[str, dict[str, Any]] = {
     "first repeated": {"first": (1, 1), "second": (2, 3)},
     "one row": {"first": (4,), "second": (4,), "extents": (1, 300, 17)},
     "long sums": {"first": (), "second": (), "extents": (3, 3000, 40)},
-    "constant": {"constant": True},
-    "constant transposed": {"constant": True, "adjoint": (True, True)},
+    "constant": {"is_constant": True},
+    "constant transposed": {"is_constant": True, "adjoint": (True, True)},
 }
 ORDERS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "height and width": ((0, 2, 1, 3), (1, 5, 6, 7)),

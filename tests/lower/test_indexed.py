@@ -14,7 +14,6 @@ from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
-from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.decode import Marker
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -24,23 +23,29 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from tests.support.inputs import load_inputs
-from tests.support.on_model import only_graph, run_program
-from tests.support.relax_import import import_relax
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.on_model import npu_graph, run_program
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 from fvp_runner.references.kernels import TFLiteReference
+from tests.support.against_reference import equals_reference, host_reasons
 
 NPUS = tuple(f"ethos-u85-{macs}" for macs in (128, 256, 512, 1024, 2048))
 
 
 def lookup(shape: tuple[int, int], count: int) -> ModelBuilder:
     """EMBEDDING_LOOKUP."""
-    b = ModelBuilder()
-    table = b.constant(np.random.default_rng(5).integers(-128, 128, shape, np.int8), 0.5, 3)
-    i, y = b.tensor((count,), "int32"), b.tensor((count, shape[1]), "int8", 0.5, 3)
-    b.operator("EMBEDDING_LOOKUP", [i, table], [y])
-    return b.made([i], [y])
+    table = constant(np.random.default_rng(5).integers(-128, 128, shape), "int8", 0.5, 3)
+    inputs = [TensorSpec((count,), "int32"), table]
+    return single_operator("EMBEDDING_LOOKUP", inputs, [TensorSpec((count, shape[1]), "int8", 0.5, 3)])
+
+
+def chosen_from(shape: tuple[int, ...], dtype: str, table: bool) -> tuple[TensorSpec, Callable[..., TensorSpec]]:
+    """A tensor or a table of constants, and others of its type."""
+    tensor = partial(TensorSpec, dtype=dtype, scale=0.5, zero_point=0 if dtype == "int16" else 3)
+    info = np.iinfo(dtype)
+    values = np.random.default_rng(5).integers(info.min, info.max + 1, shape).astype(dtype)
+    return tensor(shape, data=values if table else None), tensor
 
 
 def gather(
@@ -53,32 +58,23 @@ def gather(
     table: bool = False,
 ) -> ModelBuilder:
     """GATHER of a tensor, or of a `table`, by given indices."""
-    b, quantised = ModelBuilder(), (0.5, 0 if dtype == "int16" else 3)
-    info = np.iinfo(dtype)
-    values = np.random.default_rng(5).integers(info.min, info.max + 1, shape).astype(dtype)
-    x = b.constant(values, *quantised) if table else b.tensor(shape, dtype, *quantised)
-    i, y = b.tensor(indices, index), b.tensor((*shape[:axis], *indices[shared:], *shape[axis + 1 :]), dtype, *quantised)
-    b.operator("GATHER", [x, i], [y], "GatherOptions", 2, Axis=axis, BatchDims=shared)
-    return b.made([i] if table else [x, i], [y])
+    x, tensor = chosen_from(shape, dtype, table)
+    inputs, y = [x, TensorSpec(indices, index)], tensor((*shape[:axis], *indices[shared:], *shape[axis + 1 :]))
+    return single_operator("GATHER", inputs, [y], "GatherOptions", 2, Axis=axis, BatchDims=shared)
 
 
 def slices(depth: int, dtype: str = "int8", index: str = "int32", table: bool = False) -> ModelBuilder:
     """GATHER_ND."""
-    b, shape, quantised = ModelBuilder(), (7, 3, 5), (0.5, 0 if dtype == "int16" else 3)
-    values = np.random.default_rng(5).integers(0, 128, shape).astype(dtype)
-    x = b.constant(values, *quantised) if table else b.tensor(shape, dtype, *quantised)
-    i, y = b.tensor((2, 40, depth), index), b.tensor((2, 40, *shape[depth:]), dtype, *quantised)
-    b.operator("GATHER_ND", [x, i], [y], "GatherNdOptions", 1)
-    return b.made([i] if table else [x, i], [y])
+    x, tensor = chosen_from((7, 3, 5), dtype, table)
+    i, y = TensorSpec((2, 40, depth), index), tensor((2, 40, *x.shape[depth:]))
+    return single_operator("GATHER_ND", [x, i], [y], "GatherNdOptions")
 
 
 def constant_indices() -> ModelBuilder:
     """Those outside of the axis are the nearest place's."""
-    b = ModelBuilder()
-    x, i = b.tensor((1, 9, 5), "int8", 0.5, 3), b.constant(np.array([[3, 8], [-1, 0], [7, 9]], np.int32))
-    y = b.tensor((1, 3, 2, 5), "int8", 0.5, 3)
-    b.operator("GATHER", [x, i], [y], "GatherOptions", 2, Axis=1)
-    return b.made([x], [y])
+    x, tensor = chosen_from((1, 9, 5), "int8", False)
+    inputs = [x, constant([[3, 8], [-1, 0], [7, 9]])]
+    return single_operator("GATHER", inputs, [tensor((1, 3, 2, 5))], "GatherOptions", 2, Axis=1)
 
 
 # how many transfers
@@ -128,29 +124,20 @@ def test_random_rows_equal_the_reference(seed: int) -> None:
 
 def operations(made: ModelBuilder, npu: str, seed: int) -> list[Op]:
     """What the NPU does of a model, all of which it does with results that equal the reference's."""
-    model = made.finish()
-    network, reference = read_network(model), TFLiteReference(model)
+    network = read_network(made.finish())
     inputs = read_inputs("model", [network.tensors[i] for i in network.inputs], [f"random:{seed}"])
-    expected = reference.run(inputs)[0]
-    module = partition_for_ethosu(import_relax(model), npu)
-    assert host_operators(module) == ()
-    lowered = lower(only_graph(module), accelerator(npu))
-    given = {str(p.name): values for p, values in zip(module["main"].params, inputs, strict=True)}
-    (found,) = run_program(lowered, given, scheduled=True)
-    assert np.array_equal(found.reshape(expected.shape), expected)
-    return [operation.op for operation in lowered.program.operations]
+    return equals_reference(made, npu, given=inputs, scheduled=True).operations
 
 
 def test_nothing_is_said_to_be_unconfirmed() -> None:
-    module = partition_for_ethosu(import_relax(gather((3, 9, 5), (3, 4), 1, 1).finish()), NPUS[1])
     npu = accelerator(NPUS[1])
-    placed = lower(only_graph(module), npu).program.place(0, lambda name: (1, 0))
+    graph = npu_graph(gather((3, 9, 5), (3, 4), 1, 1).finish(), npu.name)
+    placed = lower(graph, npu).program.place(0, lambda name: (1, 0))
     assert NpuModel(npu, checks=False).prepare_stream(encode([placed, Marker(Op.STOP, 0xFFFF)])).messages == ()
 
 
 def test_constant_indices_of_several_dimensions() -> None:
-    module = partition_for_ethosu(import_relax(constant_indices().finish()), "ethos-u85-256")
-    graph = only_graph(module)
+    graph = npu_graph(constant_indices().finish(), "ethos-u85-256")
     x = np.random.default_rng(1).integers(-128, 128, (1, 9, 5)).astype(np.int8)
     (found,) = run_program(lower(graph, accelerator("ethos-u85-256")), {graph.inputs[0]: x})
     assert np.array_equal(found.reshape(1, 3, 2, 5), x[:, [[3, 8], [0, 0], [7, 8]]])
@@ -174,9 +161,7 @@ def test_constant_indices_of_several_dimensions() -> None:
     ],
 )
 def test_what_the_host_does(model: ModelBuilder, npu: str, reason: str) -> None:
-    module = partition_for_ethosu(import_relax(model.finish()), npu)
-    assert not npu_functions(module)
-    assert [operator.reason for operator in host_operators(module)] == [reason]
+    assert host_reasons(model, npu) == [reason]
 
 
 def between(rng: np.random.Generator) -> ModelBuilder:
@@ -217,9 +202,8 @@ def test_rows_between_kernels_on_planned_pools(npu: str, tmp_path: Path) -> None
 def test_time_is_that_of_the_rows_taken() -> None:
     cycles = []
     for rows, count in ((1000, 8), (8000, 8), (1000, 800)):
-        module = partition_for_ethosu(import_relax(gather((rows, 64), (count,), table=True).finish()), NPUS[1])
         npu = accelerator(NPUS[1])
-        program = lower(only_graph(module), npu).program
+        program = lower(npu_graph(gather((rows, 64), (count,), table=True).finish(), npu.name), npu).program
         placed = program.place(0, lambda name: (0 if name == "constants" else 1, 0))
         assert placed[Register.DMA0_IDX_MAX] == rows - 1
         cycles.append(cycles_in_a_row(placed, npu, default_memory_map(npu)))

@@ -7,14 +7,13 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
-from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
-from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
-from tests.support.recurrent_models import lstm_layer as layer
-from tests.support.relax_import import import_relax
+from tests.support.on_model import npu_graph, random_inputs, run_program
+from tests.support.operator_models import lstm_layer as layer
 from tests.support.tflite_builder import ModelBuilder
 
-reference = pytest.importorskip("fvp_runner.references.interpreters")
 pytest.importorskip("tflite_micro")
+from fvp_runner.references.interpreters import Reference
+from tests.support.against_reference import host_reasons
 
 STEPS, DEPTH = 3, 7
 RUNS = 3
@@ -29,19 +28,15 @@ def lstm(time_major: bool = False, batches: int = 1, **options: float) -> bytes:
 
 
 def _check(model: bytes, npu: str = "ethos-u55-256") -> None:
-    module = partition_for_ethosu(import_relax(model), npu)
-    assert host_operators(module) == ()
-    graph = only_graph(module)
+    graph = npu_graph(model, npu)
     lowered = lower(graph, accelerator(npu))
     inputs = random_inputs(graph)
     data = graph.inputs[0]
-    interpreter = reference.open_interpreter(model, "lstm")
+    reference = Reference(model)
     for seed in range(RUNS):
         inputs[data] = random_inputs(graph, seed)[data]
         (found,) = run_program(lowered, inputs)
-        interpreter.set_input(inputs[data], 0)
-        interpreter.invoke()
-        assert np.array_equal(found, interpreter.get_output(0))
+        assert np.array_equal(found, reference.step([inputs[data]])[0])
 
 
 @pytest.mark.parametrize(
@@ -68,10 +63,7 @@ def test_equals_the_reference_on_every_npu(npu: str) -> None:
 
 
 def test_what_stays_on_the_host_says_why() -> None:
-    module = partition_for_ethosu(import_relax(lstm(hidden_scale=0.009)))
-    assert not npu_functions(module)
-    (left,) = host_operators(module)
-    assert left.reason == "its hidden state and its output have different scales"
+    assert host_reasons(lstm(hidden_scale=0.009)) == ["its hidden state and its output have different scales"]
 
 
 def test_the_hidden_state_is_copied_once() -> None:

@@ -12,14 +12,12 @@ import pytest
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.movement import Box, Move, batch_and_space, depth_and_space, pick_moves
 from npu_memplan.ethosu.lowering import lower
-from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
-from tests.support.against_reference import equals_reference, operations_of
-from tests.support.movement_models import pad, transpose
+from tests.support.against_reference import equals_reference, host_reasons, operations_of
 from tests.support.on_model import npu_graph
-from tests.support.relax_import import import_relax
+from tests.support.operator_models import pad, tile, transpose
 from tests.support.single_operators import Case
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
@@ -92,36 +90,27 @@ REVERSES = (
 
 
 def places(rng: np.random.Generator, shape: tuple[int, ...], axis: int, dtype: str) -> ModelBuilder:
-    b = ModelBuilder()
-    x, a = b.tensor(shape, dtype, 0.1, 3), b.constant(np.array([axis], np.int32))
-    y = b.tensor(tuple(np.delete(shape, axis)), "int32")
-    b.operator("ARG_MAX", [x, a], [y], "ArgMaxOptions", 2, OutputType=2)
-    return b.made([x], [y])
+    inputs, y = [TensorSpec(shape, dtype, 0.1, 3), constant([axis])], TensorSpec(np.delete(shape, axis), "int32")
+    return single_operator("ARG_MAX", inputs, [y], "ArgMaxOptions", 2, OutputType=2)
 
 
 def backwards(rng: np.random.Generator, shape: tuple[int, ...], axes: list[int], dtype: str) -> ModelBuilder:
-    b = ModelBuilder()
-    zero = 0 if dtype == "int16" else 3
-    x, y = (b.tensor(shape, dtype, 0.1, zero) for _ in range(2))
-    b.operator("REVERSE_V2", [x, b.constant(np.array(axes, np.int32))], [y], "ReverseV2Options", 1)
-    return b.made([x], [y])
+    x = TensorSpec(shape, dtype, 0.1, 0 if dtype == "int16" else 3)
+    return single_operator("REVERSE_V2", [x, constant(axes)], [x], "ReverseV2Options")
 
 
 @pytest.mark.parametrize("macs", MACS)
 @pytest.mark.parametrize(("shape", "axis"), PLACES)
 def test_places_equal_the_reference(shape: tuple[int, ...], axis: int, macs: int) -> None:
     case = Case(f"places {shape} {axis}", "arg_max", partial(places, shape=shape, axis=axis, dtype="int8"))
-    equals_reference(case, f"ethos-u85-{macs}", macs)
-    assert operations_of(case, f"ethos-u85-{macs}") == [Op.POOL]
+    assert equals_reference(case, f"ethos-u85-{macs}", macs).operations == [Op.POOL]
 
 
 @pytest.mark.parametrize("number", range(3 * len(REVERSES)))
 def test_reverses_equal_the_reference(number: int) -> None:
     (shape, axes), dtype = REVERSES[number // 3], ("int8", "uint8", "int16")[number % 3]
     case = Case(f"reverse {shape} {axes}", "reverse", partial(backwards, shape=shape, axes=axes, dtype=dtype))
-    npu = f"ethos-u85-{MACS[number % len(MACS)]}"
-    equals_reference(case, npu, number)
-    assert operations_of(case, npu) == [Op.POOL]
+    assert equals_reference(case, f"ethos-u85-{MACS[number % len(MACS)]}", number).operations == [Op.POOL]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +121,7 @@ def test_reverses_equal_the_reference(number: int) -> None:
     ],
 )
 def test_others_leave_them_to_the_host(model: ModelBuilder, reason: str) -> None:
-    module = partition_for_ethosu(import_relax(model.finish()), "ethos-u65-512")
-    assert not npu_functions(module)
-    assert any(reason in operator.reason for operator in host_operators(module))
+    assert any(reason in said for said in host_reasons(model, "ethos-u65-512"))
 
 
 def moved(moves: Iterable[Move], values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -205,11 +192,8 @@ def test_batch_and_space(block: tuple[int, int], crops: tuple[tuple[int, int], t
 @pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u65-512", "ethos-u85-1024"])
 @pytest.mark.parametrize(("count", "fits"), [(64, True), (65, False)])
 def test_many_copies_stay_on_the_host(count: int, fits: bool, npu: str) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 3, 5, 8), "int8", 0.1, 3), b.tensor((1, 3 * count, 5, 8), "int8", 0.1, 3)
-    times = b.constant(np.array([1, count, 1, 1], np.int32))
-    b.operator("TILE", [x, times], [y], "TileOptions", 2)
-    module = partition_for_ethosu(import_relax(b.made([x], [y]).finish()), npu)
-    reasons = [operator.reason for operator in host_operators(module)]
-    assert bool(npu_functions(module)) == fits
-    assert reasons == ([] if fits else ["it takes 65 copies; at most 64 pay on the NPU"])
+    made = tile(np.random.default_rng(0), (1, 3, 5, 8), (1, count, 1, 1))
+    if fits:
+        assert npu_graph(made.finish(), npu)
+    else:
+        assert host_reasons(made, npu) == ["it takes 65 copies; at most 64 pay on the NPU"]

@@ -17,8 +17,8 @@ from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import FeatureMap, Kernel
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference
-from tests.support.arithmetic_models import SAME, VALID, convolution, quantize
 from tests.support.on_model import npu_graph
+from tests.support.operator_models import SAME, VALID, convolution, quantize
 from tests.support.single_operators import Case
 
 pytest.importorskip("tflite_micro")

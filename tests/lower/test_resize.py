@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
-from tests.support.against_reference import equals_reference, operations_of
-from tests.support.movement_models import resize
-from tests.support.relax_import import import_relax
+from tests.support.against_reference import equals_reference, host_reasons
+from tests.support.operator_models import resize
 from tests.support.single_operators import Case
 
 pytest.importorskip("tflite_micro")
@@ -29,7 +27,24 @@ CASES: dict[str, dict[str, Any]] = {
     "a pixel to two": {"kind": BILINEAR, "half": True, "out": (2, 1)} | ONE,
     "a pixel to a row": {"kind": NEAREST, "out": (1, 21), "dtype": "int16"} | ONE,
     "a pixel to columns": {"kind": NEAREST, "out": (17, 3)} | ONE,
+    "many channels": {"kind": BILINEAR, "half": True, "factor": 4, "depth": 20},
 }
+NEAREST_SIZES = ((10, 12), (20, 24), (5, 12), (15, 6), (35, 24), (40, 48))
+BILINEAR_SIZES = ((10, 12), (20, 24), (5, 12), (20, 6), (40, 12))
+SIZES: list[dict[str, Any]] = [
+    *({"kind": NEAREST, "out": out, "half": half} for out in NEAREST_SIZES for half in (False, True)),
+    *({"kind": BILINEAR, "out": out, "half": half, "depth": 17} for out in BILINEAR_SIZES for half in (False, True)),
+    *(
+        {"kind": kind, "out": out, "align": True}
+        for kind in (NEAREST, BILINEAR)
+        for out in ((9, 11), (17, 21), (5, 11), (33, 6))
+    ),
+    *(
+        {"kind": BILINEAR, "size": size, "out": out, "half": half}
+        for size, out in (((1, 6), (4, 24)), ((5, 1), (20, 4)), ((1, 1), (2, 2)))
+        for half in (False, True)
+    ),
+]
 
 
 def case(label: str, **options: Any) -> Case:
@@ -40,6 +55,11 @@ def case(label: str, **options: Any) -> Case:
 @pytest.mark.parametrize("label", CASES)
 def test_equals_the_reference(label: str, npu: str) -> None:
     equals_reference(case(label, **CASES[label]), npu, 3)
+
+
+@pytest.mark.parametrize("options", SIZES, ids=str)
+def test_sizes_equal_the_reference(options: dict[str, Any]) -> None:
+    equals_reference(case(str(options), **options), "ethos-u55-256")
 
 
 ON_U85: dict[str, dict[str, Any]] = {
@@ -58,9 +78,7 @@ ON_U85: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("macs", [128, 256, 512, 1024, 2048])
 @pytest.mark.parametrize("label", ON_U85)
 def test_one_operation_of_ethos_u85_equals_the_reference(label: str, macs: int) -> None:
-    made, npu = case(label, **ON_U85[label]), f"ethos-u85-{macs}"
-    assert operations_of(made, npu) == [Op.RESIZE]
-    equals_reference(made, npu, 3)
+    assert equals_reference(case(label, **ON_U85[label]), f"ethos-u85-{macs}", 3).operations == [Op.RESIZE]
 
 
 @pytest.mark.parametrize("kind", [BILINEAR, NEAREST])
@@ -71,30 +89,32 @@ def test_any_ratio_of_ethos_u85_equals_the_reference(kind: str, way: dict[str, b
     for macs in (128, 256, 512, 1024, 2048):
         size, out = (tuple(int(n) for n in rng.integers(least, most, 2)) for least, most in ((6, 19), (7, 41)))
         made = case(f"{size} to {out}", kind=kind, size=size, out=out, dtype=dtype, **way)
-        assert operations_of(made, f"ethos-u85-{macs}") == [Op.RESIZE]
-        equals_reference(made, f"ethos-u85-{macs}", 3)
+        assert equals_reference(made, f"ethos-u85-{macs}", 3).operations == [Op.RESIZE]
+
+
+U55, U85 = "ethos-u55-256", "ethos-u85-256"
+_ODD = "it resizes 9 positions to 14 the asymmetric way"
 
 
 @pytest.mark.parametrize(
     ("options", "npu", "reason"),
     [
-        ({}, "ethos-u55-256", "it resizes 9 positions to 14 the asymmetric way; the NPU makes up to 16 of each"),
-        ({"dtype": "uint8"}, "ethos-u85-256", "it resizes 9 positions to 14 the asymmetric way"),
+        ({}, U55, f"{_ODD}; the NPU makes up to 16 of each"),
+        ({"dtype": "uint8"}, U85, _ODD),
+        ({"size": (60, 5), "out": (3, 5), "half": True}, U85, "it resizes 60 positions to 3 the half_pixel"),
+        ({"kind": NEAREST, "size": (5, 6), "out": (11, 12)}, U55, "5 positions to 11 the asymmetric way; the"),
+        ({"size": (5, 6), "out": (3, 6)}, U55, "5 positions to 3 the asymmetric way; the NPU makes up to 16"),
+        ({"size": (5, 6), "out": (10, 12), "align": True}, U55, "to 10 the align_corners way; the NPU makes"),
+        ({"size": (5, 6), "out": (15, 18)}, U55, "it mixes neighbours by parts of 3; only powers of two are"),
+        ({"size": (5, 6), "out": (10, 12), "half": True, "dtype": "int16"}, U55, "its tensors are int16"),
         (
-            {"size": (60, 5), "out": (3, 5), "half": True},
-            "ethos-u85-256",
-            "it resizes 60 positions to 3 the half_pixel",
+            {"size": (2, 2), "out": (32, 32), "half": True},
+            U55,
+            "it weighs a neighbour by 961; weights of at most 255 fit",
         ),
     ],
 )
 def test_what_no_resize_makes_stays_on_the_host(options: dict[str, Any], npu: str, reason: str) -> None:
     """Without ratios of whole numbers; of uint8, which the reference mixes in float32; far from the first position."""
-    model = case("odd", **{"kind": BILINEAR, "size": (9, 9), "out": (14, 14), **options}).build()
-    reasons = [operator.reason for operator in host_operators(partition_for_ethosu(import_relax(model), npu))]
-    assert any(reason in said for said in reasons), reasons
-
-
-def test_parts_that_9_bits_do_not_hold_stay_on_the_host() -> None:
-    model = case("centres", kind=BILINEAR, factor=16, half=True, size=(2, 2)).build()
-    reasons = [operator.reason for operator in host_operators(partition_for_ethosu(import_relax(model)))]
-    assert "it weighs a neighbour by 961; weights of at most 255 fit the NPU" in reasons
+    model = case("odd", **{"kind": BILINEAR, "size": (9, 9), "out": (14, 14), **options})
+    assert any(reason in said for said in host_reasons(model, npu))

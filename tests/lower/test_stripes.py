@@ -32,9 +32,9 @@ from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
 from npu_memplan.tuning.cascades import beside_copies, best_choice, pareto_front
 from npu_memplan.verify import Constraint, verify
-from tests.support.arithmetic_models import binary
 from tests.support.chains import Chain, planned_alone, problem_of, random_chain, run_at
 from tests.support.on_model import npu_graph, random_inputs, run_program
+from tests.support.operator_models import binary
 
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
 U85 = tuple(a.name for a in ETHOS_U85)
@@ -233,7 +233,9 @@ def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, inte
 @pytest.mark.parametrize(("name", "second"), [("SUB", (1, 1, 1, 9)), ("SUB", (1, 1, 1, 1)), ("MINIMUM", (1, 1, 7, 9))])
 def test_constants_may_be_the_first_operand(name: str, second: tuple[int, ...], npu: str) -> None:
     """Ethos-U85 has the operands in their order, so that the rows are those of the second."""
-    model = binary(np.random.default_rng(1), name, second=second, constant=True, reverse=True, same=name == "MINIMUM")
+    model = binary(
+        np.random.default_rng(1), name, second=second, is_constant=True, reverse=True, same=name == "MINIMUM"
+    )
     graph = npu_graph(model.finish(), npu)
     lowered = lower(graph, accelerator(npu))
     inputs = random_inputs(graph, 2)

@@ -22,11 +22,11 @@ from npu_memplan.ethosu.lower.scaling import conv_scale
 from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference
-from tests.support.arithmetic_models import binary, convolution, fully_connected, pool, prelu, unary
 from tests.support.on_model import npu_graph, run_program
+from tests.support.operator_models import binary, convolution, fully_connected, pool, prelu, unary
 from tests.support.operator_table import row
 from tests.support.single_operators import Case, all_cases
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 pytest.importorskip("tflite_micro")
@@ -62,7 +62,7 @@ INT16_CASES = [
     Case("softmax_int16_wide", "softmax", partial(_softmax, shape=(1, 1000), in_scale=0.003, Beta=1.0)),
     Case("squared_difference_int16", "squared_difference", partial(_square, ratio=0.8)),
     Case("squared_difference_int16_channel", "squared_difference", partial(_square, second=(1, 1, 1, 9), ratio=3.0)),
-    Case("squared_difference_int16_constant", "squared_difference", partial(_square, constant=True)),
+    Case("squared_difference_int16_constant", "squared_difference", partial(_square, is_constant=True)),
     Case("prelu_int16_channel", "prelu", partial(prelu, dtype="int16", shape=(1, 5, 6, 37))),
     Case("prelu_int16_scalar", "prelu", partial(prelu, dtype="int16", per_channel=False)),
 ]
@@ -87,17 +87,11 @@ def test_equals_the_reference_on_other_npus(case: Case, npu: str) -> None:
 @pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
 def test_a_difference_may_have_17_bits(npu: str) -> None:
     ends, shape, scale = np.array([-32768, -32767, 0, 32766, 32767], np.int16), (1, 5, 5, 1), 0.01
-    b = ModelBuilder()
-    x, y = b.tensor(shape, "int16", scale), b.tensor(shape, "int16", scale)
-    z = b.tensor(shape, "int16", scale**2 * 2**32 / 32000)
-    b.operator("SQUARED_DIFFERENCE", [x, y], [z], "SquaredDifferenceOptions", 2)
-    model = b.made([x, y], [z]).finish()
-    graph = npu_graph(model, npu)
+    x, z = TensorSpec(shape, "int16", scale), TensorSpec(shape, "int16", scale**2 * 2**32 / 32000)
+    model = single_operator("SQUARED_DIFFERENCE", [x, x], [z], "SquaredDifferenceOptions", 2)
     given = [values.reshape(shape) for values in np.meshgrid(ends, ends)]
-    (found,) = run_program(lower(graph, accelerator(npu)), dict(zip(graph.inputs, given, strict=True)))
-    (wanted,) = TFLiteReference(model, "ends").run(given)
-    assert 31990 < wanted.max() < 32767
-    assert np.array_equal(found.reshape(-1), wanted.reshape(-1))
+    (found,) = equals_reference(model, npu, given=given).outputs
+    assert 31990 < found.max() < 32767
 
 
 @pytest.mark.parametrize(("scale", "taken"), [(200.0, True), (400_000.0, False)])
@@ -148,12 +142,7 @@ QUANTISED: dict[str, tuple[Case, list[Op]]] = {
 @pytest.mark.parametrize("label", QUANTISED)
 def test_it_is_left_out_where_no_number_changes(label: str) -> None:
     case, expected = QUANTISED[label]
-    assert operations(lower(graph_of(case), accelerator(NPU))) == expected
-
-
-@pytest.mark.parametrize("label", QUANTISED)
-def test_quantised_equals_the_reference(label: str) -> None:
-    equals_reference(QUANTISED[label][0], NPU, 5)
+    assert equals_reference(case, NPU, 5).operations == expected
 
 
 def test_rows_with_gaps_are_moved_for_who_needs_dense_ones() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.compiled_cases import compiled, network, random_inputs
 from tests.support.damage import damaged_streams, targets
-from tests.support.movement_models import tile
+from tests.support.operator_models import tile
 from tests.support.single_operators import all_cases
 from tests.support.tflite_builder import ModelBuilder
 

@@ -25,8 +25,8 @@ from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, BufferKind, Pool
-from tests.support.arithmetic_models import binary
 from tests.support.inputs import load_inputs
+from tests.support.operator_models import binary
 from tests.support.single_operators import Case, all_cases
 from tests.support.tflite_builder import ModelBuilder
 

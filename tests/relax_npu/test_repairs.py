@@ -15,7 +15,7 @@ from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 from fvp_runner.references.interpreters import Reference
 from npu_memplan.frontend.tflite import lowered
 from npu_memplan.frontend.tflite.lowered import clear_stray_quantised_dimensions, round_integer_averages
-from tests.support.arithmetic_models import pool
+from tests.support.operator_models import pool
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
 from tests.support.tflite_builder import ModelBuilder

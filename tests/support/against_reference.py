@@ -1,48 +1,91 @@
-"""What the lowering makes of a single-operator model, held against its reference.
+"""What the lowering makes of a model, held against its reference.
 
 Invariant: every element of every output is compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lowering import FEW_BYTES, LoweringTarget, lower
+from npu_memplan.ethosu.lower.operands import LayerTensor
+from npu_memplan.ethosu.lowering import FEW_BYTES, Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
-from tests.support.single_operators import Case, all_cases
+from tests.support.single_operators import Case
+from tests.support.tflite_builder import ModelBuilder
+
+Model = Case | ModelBuilder | bytes
+Draw = Callable[[np.random.Generator, LayerTensor], np.ndarray]
 
 
-def equals_reference(case: Case, npu: str, seed: int, wanted: LoweringTarget = FEW_BYTES) -> list[Op]:
-    """The whole model is on the NPU and equals the reference; the operations that it takes."""
-    model = case.build()
-    module = partition_for_ethosu(import_relax(model), npu)
+@dataclass(frozen=True)
+class Run:
+    """A model on the NPU, and its outputs, which are the reference's."""
+
+    lowered: Lowered
+    outputs: list[np.ndarray]
+
+    @property
+    def operations(self) -> list[Op]:
+        return [operation.op for operation in self.lowered.program.operations]
+
+
+def file_of(model: Model) -> bytes:
+    if isinstance(model, bytes):
+        return model
+    return model.build() if isinstance(model, Case) else model.finish()
+
+
+def equals_reference(
+    model: Model,
+    npu: str,
+    seed: int = 5,
+    wanted: LoweringTarget = FEW_BYTES,
+    *,
+    draw: Draw | None = None,
+    given: Sequence[np.ndarray] | None = None,
+    scheduled: bool = False,
+) -> Run:
+    """The whole model is on the NPU and equals the reference for random inputs, drawn ones, or those `given`.
+
+    `scheduled`: with the waits of a compile.
+    """
+    data = file_of(model)
+    module = partition_for_ethosu(import_relax(data), npu)
     assert host_operators(module) == ()
-    graph = only_graph(module)
+    graph, rng = only_graph(module), np.random.default_rng(seed)
+    names = [str(p.name) for p in module["main"].params]
+    if given is not None:
+        inputs = dict(zip(names, given, strict=True))
+    elif draw is not None:
+        inputs = {name: draw(rng, graph.tensors[name]) for name in graph.inputs}
+    else:
+        inputs = random_inputs(graph, seed)
     lowered = lower(graph, accelerator(npu), wanted)
-    inputs = random_inputs(graph, seed)
-    found = run_program(lowered, inputs)
-    given = [inputs[str(p.name)] for p in module["main"].params]
-    for ours, theirs in zip(found, TFLiteReference(model, case.name).run(given), strict=True):
+    found = run_program(lowered, inputs, scheduled)
+    reference = TFLiteReference(data, model.name if isinstance(model, Case) else "model")
+    expected = reference.run([inputs[name] for name in names])
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
         assert np.array_equal(ours.reshape(-1), theirs.reshape(-1))
-    return [operation.op for operation in lowered.program.operations]
+    return Run(lowered, found)
 
 
-def operations_of(case: Case, npu: str) -> list[Op]:
+def operations_of(model: Model, npu: str) -> list[Op]:
     """What the NPU runs of the whole model."""
-    graph = npu_graph(case.build(), npu)
+    graph = npu_graph(file_of(model), npu)
     return [operation.op for operation in lower(graph, accelerator(npu)).program.operations]
 
 
-def stays_on_the_host(name: str, reasons: Mapping[str, str]) -> None:
-    """Nothing of the case is on the NPU, and `reasons[name]` is in what is said about it."""
-    (case,) = (c for c in all_cases() if c.name == name)
-    module = partition_for_ethosu(import_relax(case.build()))
+def host_reasons(model: Model, npu: str = "ethos-u55-256") -> list[str]:
+    """Why each operator of a model stays on the host, as all do."""
+    module = partition_for_ethosu(import_relax(file_of(model)), npu)
     assert not npu_functions(module)
-    assert any(reasons[name] in o.reason for o in host_operators(module)), host_operators(module)
+    return [operator.reason for operator in host_operators(module)]

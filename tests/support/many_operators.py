@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
 from npu_memplan.extract import STATES
 from npu_memplan.frontend.host_ops import lower_operator
 from npu_memplan.models.network import Network
+from npu_memplan.models.tflite import read_network
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
-from npu_memplan.problem import POISON, Agent, Pool
+from npu_memplan.problem import POISON, Agent, Pool, Problem
 from npu_memplan.request import Loaded, Request
 from npu_memplan.rewrite import rewrite
 from npu_memplan.stages import extract_problem
@@ -82,7 +84,7 @@ class Together:
     def __init__(
         self, networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path, kernels: bool = True
     ) -> None:
-        self.networks, self._inputs = networks, inputs
+        self.networks, self.inputs, self.folder = networks, inputs, folder
         self.states: dict[str, np.ndarray] = {}  # what some hold before a run, in place of zero points
         module = module_of_all(networks, kernels)
         agents = frozenset((Agent.HOST,))
@@ -97,31 +99,55 @@ class Together:
         interface = Interface("many", (pool,), (), (), (), host_kernels=networks[0].host_kernels)
         print_sources(planned, interface).write(folder)
 
-    @property
-    def given(self) -> list[Any]:
-        """Slots of inputs and states, which are there before a run."""
-        return [*self._attributes[PLACED_INPUTS], *self._attributes[PLACED_STATES]]
-
     def pool(self) -> np.ndarray:
         """A poisoned pool with inputs and states; states start at their zero points."""
-        given = {}
-        for n, (network, values) in enumerate(zip(self.networks, self._inputs, strict=True)):
-            for index, value in zip(network.inputs, values, strict=True):
-                given[f"m{n}_i{index}"] = value
-            for index in network.states:
-                tensor = network.tensors[index]
-                start = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
-                given[f"m{n}_i{index}"] = self.states.get(f"m{n}_i{index}", start)
         memory = np.full(self._bytes + 64, POISON, np.uint8)
         pool = memory[(start := -memory.ctypes.data % 16) : start + self._bytes]
-        for slot in self.given:
-            _view(pool, slot)[...] = given[str(slot["name"])].reshape(-1)
+        self.write_inputs(pool, self.inputs)
+        given = {}
+        for n, network in enumerate(self.networks):
+            for index in network.states:
+                tensor = network.tensors[index]
+                given[f"m{n}_i{index}"] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+        self._write(pool, PLACED_STATES, given | self.states)
         return pool
+
+    def write_inputs(self, pool: np.ndarray, inputs: Sequence[Sequence[np.ndarray]]) -> None:
+        """Write the inputs of each network to `pool`."""
+        given = {}
+        for n, (network, values) in enumerate(zip(self.networks, inputs, strict=True)):
+            given |= {f"m{n}_i{index}": value for index, value in zip(network.inputs, values, strict=True)}
+        self._write(pool, PLACED_INPUTS, given)
+
+    def _write(self, pool: np.ndarray, slots: str, given: Mapping[str, np.ndarray]) -> None:
+        for slot in self._attributes[slots]:
+            _view(pool, slot)[...] = given[str(slot["name"])].reshape(-1)
+
+    def define(self, program: Program, slots: str) -> None:
+        """Tell the sanitizer that the caller has written inputs or states."""
+        for slot in self._attributes[slots]:
+            program.define("sram", int(slot["offset_bytes"]), int(slot["size_bytes"]))
 
     def outputs(self, pool: np.ndarray) -> list[list[np.ndarray]]:
         """The outputs of each network, after a run on `pool`."""
         found = iter([_view(pool, slot).copy() for slot in self._attributes[PLACED_OUTPUTS]])
         return [[next(found).reshape(network.tensors[i].shape) for i in network.outputs] for network in self.networks]
+
+
+class Running:
+    """A program in this process, with the sanitizers; states stay in its pool between two runs."""
+
+    def __init__(self, together: Together) -> None:
+        self.together, self._pool = together, together.pool()
+        self._program = Program(together.folder, "many", together.extracted, together.plan, [self._pool])
+        together.define(self._program, PLACED_STATES)
+
+    def run(self, inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+        """The outputs of each network for its inputs."""
+        self.together.write_inputs(self._pool, inputs)
+        self.together.define(self._program, PLACED_INPUTS)
+        self._program.run()
+        return self.together.outputs(self._pool)
 
 
 def _view(pool: np.ndarray, slot: Any) -> np.ndarray:
@@ -133,21 +159,43 @@ def run_together(
     networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path
 ) -> list[list[np.ndarray]]:
     """The outputs of each network for its inputs, run with the sanitizers."""
-    return run_sanitized(Together(networks, inputs, folder), folder)
+    return run_sanitized(Together(networks, inputs, folder))
 
 
-def run_sanitized(together: Together, folder: Path) -> list[list[np.ndarray]]:
+def run_sanitized(together: Together) -> list[list[np.ndarray]]:
     """The outputs of each network, run with the sanitizers."""
-    pool = together.pool()
-    program = Program(folder, "many", together.extracted, together.plan, [pool])
-    for slot in together.given:
-        program.define("sram", int(slot["offset_bytes"]), int(slot["size_bytes"]))
-    program.run()
-    return together.outputs(pool)
+    return Running(together).run(together.inputs)
 
 
-def run_with(together: Together, folder: Path, command: Sequence[str]) -> list[list[np.ndarray]]:
-    """The outputs of each network where `command`, a compiler and its flags, makes the C in `folder`."""
+def assert_equals_references(
+    models: Mapping[str, bytes],
+    draw: Callable[[np.random.Generator, Network], Sequence[np.ndarray]],
+    folder: Path,
+    steps: int = 1,
+    what: str | None = None,
+) -> Problem:
+    """Models of one operator each, in one program, make what their references do, step after step; its problem.
+
+    `what`: the references are this one.
+    """
+    references = [TFLiteReference(model, name) for name, model in models.items()]
+    networks = [read_network(model, name) for name, model in models.items()]
+    rng, wrong = np.random.default_rng(len(models)), set()
+    sequence = [[draw(rng, network) for network in networks] for _ in range(steps)]
+    running = Running(Together(networks, sequence[0], folder))
+    for inputs in sequence:
+        for reference, given, made in zip(references, inputs, running.run(inputs), strict=True):
+            for ours, theirs in zip(made, reference.step(given), strict=True):
+                same = np.array_equal(ours.reshape(-1), theirs.reshape(-1), equal_nan=ours.dtype.kind == "f")
+                if ours.dtype != theirs.dtype or not same or what not in (None, reference.what):
+                    wrong.add(f"{reference.name}: {reference.what}")
+    assert wrong == set()
+    return running.together.extracted.problem
+
+
+def run_with(together: Together, command: Sequence[str]) -> list[list[np.ndarray]]:
+    """The outputs of each network where `command`, a compiler and its flags, makes the C."""
+    folder = together.folder
     name = f"many{''.join(command)}.so".replace("/", "_")
     sources = [str(folder / "many.c"), str(folder / "many_host.c")]
     subprocess.run([*command, "-std=c11", "-fPIC", "-shared", *sources, "-o", str(folder / name), "-lm"], check=True)
@@ -159,12 +207,12 @@ def run_with(together: Together, folder: Path, command: Sequence[str]) -> list[l
 
 
 def networks_that_differ(
-    together: Together, folder: Path, ways: Sequence[tuple[str, str]], expected: Sequence[Sequence[np.ndarray]]
+    together: Together, ways: Sequence[tuple[str, str]], expected: Sequence[Sequence[np.ndarray]]
 ) -> list[str]:
     """Networks that give other bytes than `expected` where a compiler and a level make the C, and these."""
     wrong = []
     for way in ways:
-        found = run_with(together, folder, [*way, *REQUIRED_FLAGS])
+        found = run_with(together, [*way, *REQUIRED_FLAGS])
         for network, ours, theirs in zip(together.networks, found, expected, strict=True):
             if any(a.tobytes() != b.tobytes() for a, b in zip(ours, theirs, strict=True)):
                 wrong.append(f"{network.name} {' '.join(way)}")

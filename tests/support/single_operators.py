@@ -1,7 +1,7 @@
 """Models of a single operator, over shapes, strides, paddings, dilations, precisions and broadcasts.
 
 Invariant: a case is determined by its name: weights, scales and zero points come from a generator seeded with
-it. To cover another operator, add a function to `arithmetic_models` or `movement_models`, and a line here.
+it. To cover another operator, add a function to `operator_models`, and a line here.
 """
 
 from __future__ import annotations
@@ -13,23 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.arithmetic_models import (
+from tests.support.operator_models import (
     SAME,
     VALID,
     argmax,
     batch_matmul,
     binary,
+    concatenation,
     convolution,
     fully_connected,
     mean,
+    pack,
+    pad,
     pool,
     prelu,
     quantize,
+    reshape,
+    resize,
     rsqrt,
+    split,
+    strided_slice,
+    transpose,
     transpose_convolution,
     unary,
 )
-from tests.support.movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
 from tests.support.tflite_builder import ModelBuilder
 
 
@@ -155,8 +162,8 @@ def _elementwise() -> Iterator[Case]:
             yield _case(name.lower(), label, binary, name=name, second=second, ratio=0.7)
         for dtype in ("uint8", "int16"):
             yield _case(name.lower(), dtype, binary, name=name, dtype=dtype, ratio=1.6)
-        yield _case(name.lower(), "constant", binary, name=name, constant=True)
-        yield _case(name.lower(), "constant_channel", binary, name=name, constant=True, second=(1, 1, 1, 9))
+        yield _case(name.lower(), "constant", binary, name=name, is_constant=True)
+        yield _case(name.lower(), "constant_channel", binary, name=name, is_constant=True, second=(1, 1, 1, 9))
         yield _case(name.lower(), "wide_ratio", binary, name=name, ratio=17.3)
         yield _case(name.lower(), "relu", binary, name=name, activation=1)
         yield _case(name.lower(), "c40", binary, name=name, first=(1, 4, 5, 40), second=(1, 4, 5, 40), ratio=0.3)

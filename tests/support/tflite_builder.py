@@ -23,8 +23,8 @@ _TYPES = {"int8": 9, "uint8": 3, "int16": 7, "int32": 2, "int64": 4, "float32": 
 class TensorSpec:
     """One tensor; `scale` None: not quantised, a sequence: per channel along `axis`."""
 
-    shape: tuple[int, ...]
-    dtype: str
+    shape: Sequence[int]
+    dtype: str = "int8"
     scale: Any = None
     zero_point: int = 0
     axis: int = 0
@@ -32,6 +32,12 @@ class TensorSpec:
     is_variable: bool = False
     name: str = ""  # empty: after its number
     signature: tuple[int, ...] = ()  # the shape with -1 where it is left to the run time
+
+
+def constant(values: Any, dtype: str = "int32", scale: Any = None, zero_point: int = 0, axis: int = 0) -> TensorSpec:
+    """A constant tensor of these values."""
+    data = np.asarray(values, dtype)
+    return TensorSpec(data.shape, str(data.dtype), scale, zero_point, axis, data)
 
 
 class ModelBuilder:
@@ -174,6 +180,38 @@ class ModelBuilder:
         if name.startswith("custom:"):
             fields["CustomOptions"] = b.CreateByteVector(bytes(flexbuffers.Dumps(values)))
         return _table(b, "Operator", fields)
+
+
+def single_operator(
+    name: str,
+    inputs: Sequence[TensorSpec | None],
+    outputs: Sequence[TensorSpec],
+    options: str | None = None,
+    version: int = 1,
+    **fields: Any,
+) -> ModelBuilder:
+    """A model of one operator; None is an omitted input. Constants and variables are no inputs of the model."""
+    b = ModelBuilder()
+    given = []
+    for spec in inputs:
+        given.append(-1 if spec is None else len(b.tensors))
+        b.tensors += [] if spec is None else [spec]
+    results = [*range(len(b.tensors), len(b.tensors) + len(outputs))]
+    b.tensors += outputs
+    b.operator(name, given, results, options, version, **fields)
+    return b.made([i for i in given if i >= 0 and b.tensors[i].data is None and not b.tensors[i].is_variable], results)
+
+
+def write_model(
+    name: str,
+    inputs: Sequence[TensorSpec | None],
+    outputs: Sequence[TensorSpec],
+    options: tuple[str, dict[str, Any]] | None = None,
+    version: int = 1,
+) -> bytes:
+    """The file of a model of one operator."""
+    table, fields = options or (None, {})
+    return single_operator(name, inputs, outputs, table, version, **fields).finish()
 
 
 def _table(b: flatbuffers.Builder, name: str, fields: dict[str, Any]) -> int:
