@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import npu_memplan as nm
 from npu_memplan.artifact import Artifact
@@ -20,7 +19,6 @@ from npu_memplan.checking import claims, other_outputs
 from npu_memplan.checking import claims as checking
 from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, likely_kinds, with_result, work_of
 from npu_memplan.checking.sampling import draw_sample, works_of
-from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.tflite import description
@@ -29,6 +27,7 @@ from npu_memplan.problem import Agent
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.report.text.compile_result import result_texts
 from tests.exactness.test_doubts import select_of_reshaped
+from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
@@ -229,8 +228,7 @@ def test_an_operation_that_the_npu_model_refuses_goes_to_the_host(tmp_path: Path
 
 def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("npu_memplan.checking.judge.run_in_worker", lambda *_: pytest.fail("it was run"))
-    done = CliRunner().invoke(cli, ["compile", str(KWS), "-o", str(tmp_path / "out"), "--no-check"])
-    assert done.exit_code == 0, done.output
+    done = invoke("compile", KWS, "-o", tmp_path / "out", "--no-check")
     text = " ".join(done.stdout.split())
     assert "13 operators, all expected exact (not run) against tflite-micro: the check is off" in text
     check = Artifact.load(tmp_path / "out").check

@@ -8,18 +8,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import npu_memplan as nm
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.checking.other_outputs import emit_checked
-from npu_memplan.cli import cli
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite import description
 from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.tuning.selection import COMPILERS
+from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
@@ -39,7 +38,7 @@ def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    made = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    made = invoke(*arguments, code=None)
     return made.exit_code, made.output
 
 
@@ -86,8 +85,7 @@ def test_a_file_with_states_begins_anew_for_each_input(tmp_path: Path) -> None:
     """The LSTM runs on the CPU; its states after the first input are not those of the second."""
     model = REPOSITORY / "tests" / "models" / "trained_lstm_int8.tflite"
     ways = ["--emit", "vela-tflite", "--npu-compiler", "tvm", "--effort", "quick", "--check"]
-    done = CliRunner().invoke(cli, ["compile", str(model), "-o", str(tmp_path / "m.tflite"), *ways])
-    assert done.exit_code == 0, done.output
+    done = invoke("compile", model, "-o", tmp_path / "m.tflite", *ways)
     assert "4 operators, all exact against tflite-micro; checked on 2 inputs" in done.output
 
 

@@ -20,10 +20,11 @@ from fvp_runner.guards import GUARD_BYTES, GuardError
 from fvp_runner.host import runner as host
 from fvp_runner.runner import RUNNERS, create
 from npu_memplan.artifact.model import TensorSlot
-from npu_memplan.cli import cli, main
+from npu_memplan.cli import main
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import load_board
+from tests.support.entry import invoke
 from tests.support.needs import need_runner
 from tests.support.plain_artifacts import plain_artifact, write
 
@@ -160,7 +161,5 @@ def test_a_plan_changed_in_agreement_is_caught_by_the_guards(example: Path, tmp_
 
 
 def test_help_says_that_the_c_is_run() -> None:
-    from click.testing import CliRunner
-
-    said = " ".join(CliRunner().invoke(cli, ["run", "--help"]).output.split())
+    said = " ".join(invoke("run", "--help").output.split())
     assert "--on local compiles its C and runs it in this process: run only artifacts that you trust." in said

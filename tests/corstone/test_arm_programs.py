@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from fvp_runner.base import RunnerMissingError
 from fvp_runner.emulators import arm_runner
@@ -19,8 +19,8 @@ from fvp_runner.emulators.arm_runner import find_application
 from fvp_runner.emulators.fvp_command import FvpOptionError, parse_options
 from fvp_runner.emulators.own_elf import ElfRun
 from fvp_runner.firmware_build.build import Elf
-from npu_memplan.cli import cli
 from npu_memplan.ethosu.arch import accelerator
+from tests.support.entry import invoke
 from tests.support.real_data import real_model
 
 FVP = "FVP_Corstone_SSE-300_Ethos-U55"
@@ -28,7 +28,7 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 
 
 def fvp(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["fvp", *words])
+    return invoke("fvp", *words, code=None)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """micro_speech for TFLite Micro, planned again."""
     path = tmp_path_factory.mktemp("arm") / "micro_speech.tflite"
     words = f"--accelerator ethos-u55-256 --memory-mode Shared_Sram --emit vela-tflite --effort quick -o {path}"
-    done = CliRunner().invoke(cli, ["compile", str(real_model("micro_speech_quantized")), *words.split()])
+    done = invoke("compile", real_model("micro_speech_quantized"), *words.split(), code=None)
     assert done.exit_code == 0, (done.output, done.exception)
     return path
 
@@ -144,7 +144,7 @@ def test_a_segment_more_keeps_the_program(arm_application: Path) -> None:
 def test_arms_tflite_micro_computes_what_the_reference_does(board: str, arm_application: Path, network: Path) -> None:
     source = str(real_model("micro_speech_quantized"))
     words = ["run", str(network), "--on", "arm-runner", "--board", board, "--reference", source, "--input", "random:5"]
-    done = CliRunner().invoke(cli, words)
+    done = invoke(*words, code=None)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "our model of the NPU: bit-exact" in done.output
     assert "as Arm's firmware printed it: arena" in done.output
@@ -154,8 +154,8 @@ def test_arms_tflite_micro_of_ethos_u85_computes_what_the_reference_does(arm_app
     """Its code lies where QEMU's machine has no memory of its own."""
     path, source = tmp_path / "speech.tflite", str(real_model("micro_speech_quantized"))
     words = f"--accelerator ethos-u85-256 --emit vela-tflite --effort quick -o {path}".split()
-    assert CliRunner().invoke(cli, ["compile", source, *words]).exit_code == 0
-    done = CliRunner().invoke(cli, ["run", str(path), "--on", "arm-runner", "--reference", source])
+    invoke("compile", source, *words)
+    done = invoke("run", path, "--on", "arm-runner", "--reference", source, code=None)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "sse-320" in done.output
     assert "our model of the NPU: bit-exact" in done.output
@@ -170,7 +170,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("name", "peak"), PROGRAMS)
 def test_arms_executorch_computes_what_our_model_does(name: str, peak: str, arm_application: Path) -> None:
-    done = CliRunner().invoke(cli, ["run", str(MODELS / f"{name}.pte"), "--on", "arm-runner"])
+    done = invoke("run", MODELS / f"{name}.pte", "--on", "arm-runner", code=None)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "our model of the NPU: bit-exact" in done.output
     assert f"peak of temporary memory {peak} bytes" in done.output
@@ -184,8 +184,8 @@ def test_a_network_for_another_memory_mode_is_refused_with_the_runners_own(
     if not Path(source).exists():
         pytest.skip(f"needs {source}")
     words = f"--accelerator ethos-u65-256 --memory-mode Shared_Sram --emit vela-tflite --npu-compiler vela -o {path}"
-    assert CliRunner().invoke(cli, ["compile", source, *words.split(), "--effort", "quick"]).exit_code == 0
-    done = CliRunner().invoke(cli, ["run", str(path), "--on", "arm-runner"])
+    invoke("compile", source, *words.split(), "--effort", "quick")
+    done = invoke("run", path, "--on", "arm-runner", code=None)
     assert isinstance(done.exception, arm_runner.ArmRunnerError)
     assert "it is built for memory mode Dedicated_Sram, with 393,216 bytes of fast memory" in str(done.exception)
 
@@ -201,8 +201,7 @@ def test_a_wrong_result_of_arms_program_is_called_wrong(
 
     monkeypatch.setattr(arm_runner, "run_elf", flip)
     source = str(real_model("micro_speech_quantized"))
-    done = CliRunner().invoke(cli, ["run", str(network), "--on", "arm-runner", "--reference", source])
-    assert done.exit_code == 1, done.output
+    done = invoke("run", network, "--on", "arm-runner", "--reference", source, code=1)
     assert "1 of 4 elements differ" in done.output
 
 

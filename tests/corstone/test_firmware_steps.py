@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators import unicorn as runner
 from fvp_runner.runner import create
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import TensorSlot
-from npu_memplan.cli import cli
 from npu_memplan.problem import BufferKind
 from tests.states.test_variables import SHAPE, running_sum
+from tests.support.entry import invoke
 from tests.support.plain_artifacts import plain_artifact, write
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
@@ -26,7 +25,7 @@ MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tf
 
 
 def say(*words: object) -> str:
-    return str(CliRunner().invoke(cli, [str(word) for word in words]).output)
+    return str(invoke(*words, code=None).output)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner.base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunTimeoutError
 from fvp_runner.emulators.unicorn import UnicornRunner
@@ -22,8 +21,8 @@ from fvp_runner.firmware_build.sources import lay_out, program_header
 from fvp_runner.fvp import FvpError, FvpRunner, command_line, find_binary
 from fvp_runner.runner import create
 from npu_memplan.artifact.model import TensorSlot
-from npu_memplan.cli import cli
 from npu_memplan.target_data import load_board
+from tests.support.entry import invoke
 from tests.support.plain_artifacts import plain_artifact, vela_artifact, write
 
 IN = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
@@ -191,7 +190,7 @@ def test_an_unknown_placeholder_is_reported(toy: Path, tmp_path: Path) -> None:
 def test_the_command_line_fails_on_a_silent_fvp(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "sys.exit(0)")
     monkeypatch.setenv("FVP_PATH", str(tmp_path))
-    result = CliRunner().invoke(cli, ["run", str(toy), "--on", "fvp"])
+    result = invoke("run", toy, "--on", "fvp", code=None)
     assert result.exit_code != 0
     assert isinstance(result.exception, FirmwareError)
     assert "nothing was printed" in str(result.exception)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner import runner
 from fvp_runner.base import RunnerError, RunnerMissingError, RunOptions
@@ -18,9 +17,9 @@ from fvp_runner.fvp import HINT as FVP_HINT
 from fvp_runner.result import ComparisonError, RunResult, compare_output, compare_outputs
 from fvp_runner.runner import RUNNERS
 from npu_memplan.artifact.model import TensorSlot
-from npu_memplan.cli import cli
 from npu_memplan.commands import doctor
 from npu_memplan.process.incidents import gather_incidents
+from tests.support.entry import invoke
 from tests.support.plain_artifacts import plain_artifact, write
 
 A = np.array([[1, -2, 3]], np.int8)
@@ -101,7 +100,7 @@ def required(name: str) -> str:
 
 def test_doctor_on_a_bare_machine_prints_what_to_install(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    result = CliRunner().invoke(cli, ["doctor"])
+    result = invoke("doctor", code=None)
     assert result.exit_code == 1, "a C compiler is needed"
     tail = result.output.split("To install what is missing:\n")[1]
     assert tail.splitlines() == [
@@ -117,14 +116,14 @@ def test_doctor_on_a_bare_machine_prints_what_to_install(bare_machine: None, mon
         f"  {FVPS}: {FVP_HINT}",
     ]
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "  sudo apt-get install -y gcc libc6-dev" in CliRunner().invoke(cli, ["doctor"]).output
+    assert "  sudo apt-get install -y gcc libc6-dev" in invoke("doctor", code=None).output
 
 
 def test_doctor_keeps_what_is_needed_and_what_is_optional_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     all_there = tuple(dataclasses.replace(f, found=f.found or "1.0") for f in doctor.look())
     bare = tuple(f if f.needed else dataclasses.replace(f, found=None) for f in all_there)
     monkeypatch.setattr(doctor, "look", lambda: bare)
-    result = CliRunner().invoke(cli, ["doctor"])
+    result = invoke("doctor", code=None)
     assert result.exit_code == 0, "nobody needs what is optional"
     assert "absent   unicorn" in result.output
     assert "missing" not in result.output.split("\n\n")[0]
@@ -133,16 +132,16 @@ def test_doctor_keeps_what_is_needed_and_what_is_optional_apart(monkeypatch: pyt
     for needed in [f for f in all_there if f.needed]:
         without = tuple(dataclasses.replace(f, found=None) if f is needed else f for f in all_there)
         monkeypatch.setattr(doctor, "look", lambda without=without: without)
-        result = CliRunner().invoke(cli, ["doctor"])
+        result = invoke("doctor", code=None)
         assert (result.exit_code, result.output.splitlines()[-1]) == (1, f"  {needed.hint}")
     monkeypatch.setattr(doctor, "look", lambda: all_there)
-    assert CliRunner().invoke(cli, ["doctor"]).output.endswith("\n\nEverything needed is here.\n")
+    assert invoke("doctor", code=None).output.endswith("\n\nEverything needed is here.\n")
 
 
 @pytest.mark.parametrize("value", ["'x", "   ", "no-such-cc -O3"])
 def test_doctor_takes_any_cc(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("CC", value)
-    result = CliRunner().invoke(cli, ["doctor"])
+    result = invoke("doctor", code=None)
     assert not isinstance(result.exception, Exception)
     missing = "missing  C compiler" in result.output
     assert (missing, result.exit_code) == ((False, 0) if value.isspace() else (True, 1))
@@ -152,7 +151,7 @@ def test_doctor_counts_a_tool_that_does_not_answer_as_missing(bare_machine: None
     broken = tmp_path / "qemu-system-arm"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    document = json.loads(CliRunner().invoke(cli, ["doctor", "--json"]).output)
+    document = json.loads(invoke("doctor", "--json", code=None).output)
     (found,) = [f for f in document["findings"] if f["name"] == "qemu-system-arm"]
     assert found["found"] is None
     assert list(document["runners"]) == list(RUNNERS)

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.describe import describe
 from npu_memplan.ethosu.stream.decode import Operation, Wait, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from tests.support.entry import invoke
 from tests.support.hand_made import STOP, conv, dma, elementwise, lut_dma, pool, view
 
 U55 = accelerator("ethos-u55-256")
@@ -74,8 +73,7 @@ def test_only_changed_registers_are_shown_unless_all_are_wanted() -> None:
 
 
 def test_text_names_every_command_of_a_real_stream(network_file: Path, compiled: Callable[..., Any]) -> None:
-    result = CliRunner().invoke(cli, ["disassemble", str(network_file)])
-    assert result.exit_code == 0
+    result = invoke("disassemble", network_file)
     call = compiled("digits").npu_calls[0]
     lines = [line for line in result.output.splitlines() if line.startswith("0x")]
     assert [int(line.split()[0], 16) for line in lines] == [c.offset_bytes for c in decode(call.words)]
@@ -83,7 +81,7 @@ def test_text_names_every_command_of_a_real_stream(network_file: Path, compiled:
 
 
 def test_json_holds_raw_values_and_accesses(network_file: Path, compiled: Callable[..., Any]) -> None:
-    result = CliRunner().invoke(cli, ["disassemble", str(network_file), "--json", "--all-registers", "--call", "0"])
+    result = invoke("disassemble", network_file, "--json", "--all-registers", "--call", "0", code=None)
     (call,) = json.loads(result.output)["calls"]
     operations = [c for c in decode(compiled("digits").npu_calls[0].words) if isinstance(c, Operation)]
     shown = [c for c in call["commands"] if c["registers"]]
@@ -107,6 +105,6 @@ def test_bad_use_is_explained(network_file: Path, arguments: list[str], message:
     given = [a.format(example=example) for a in arguments]
     if given[0].startswith("--"):
         given = [str(network_file), *given]
-    result = CliRunner().invoke(cli, ["disassemble", *given])
+    result = invoke("disassemble", *given, code=None)
     assert isinstance(result.exception, NpuMemplanError)
     assert message in str(result.exception)

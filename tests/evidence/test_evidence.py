@@ -12,17 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner.base import RunnerMissingError, RunOptions
 from fvp_runner.references.kernels import TFLiteReference
-from npu_memplan.cli import cli
 from npu_memplan.evidence import gather as gather_module
 from npu_memplan.evidence import gather as networks_module
 from npu_memplan.evidence.gather import NETWORKS, PROGRAMS, gather_record, listed_networks
 from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, EvidenceRecord, read_record, record_page
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.tflite import read_network
+from tests.support.entry import invoke
 from tests.support.needs import need
 from tests.support.real_data import REPOSITORY
 
@@ -65,8 +64,7 @@ needs_unicorn = pytest.mark.skipif(importlib.util.find_spec("unicorn") is None, 
 def on_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command writes for the smallest network."""
     folder = tmp_path_factory.mktemp("evidence") / "record"
-    done = CliRunner().invoke(cli, ["evidence", "--on", "local", "--only", SMALL, "-o", str(folder)])
-    assert done.exit_code == 0, done.output
+    done = invoke("evidence", "--on", "local", "--only", SMALL, "-o", folder)
     lines = done.stdout.splitlines()
     assert lines[0] == f"4 of 4 programs bit-exact on local; cycles and beats counted by {MODEL}"
     assert [line.split()[:2] for line in lines[1:-1]] == [[SMALL, program.split()[0]] for program in PROGRAMS]
@@ -174,17 +172,14 @@ def test_a_program_without_a_result_is_a_row(tmp_path: Path, monkeypatch: pytest
     need("qemu-system-arm")
     two = dict(list(PROGRAMS.items())[:2])
     monkeypatch.setattr(gather_module, "PROGRAMS", two)
-    done = CliRunner().invoke(
-        cli, ["evidence", "--on", "qemu", "--only", SMALL, "--timeout", "0.001", "-o", str(tmp_path / "r")]
-    )
-    assert done.exit_code == 1
+    done = invoke("evidence", "--on", "qemu", "--only", SMALL, "--timeout", "0.001", "-o", tmp_path / "r", code=1)
     assert done.stdout.startswith("0 of 2 programs bit-exact on qemu, 2 without a result; ")
     record = read_record(tmp_path / "r" / "evidence.json")
     assert all(run.error and run.exact is False for run in record.runs)
 
 
 def test_a_runner_that_is_not_there(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["evidence", "--on", "fvp", "--fvp-path", str(tmp_path), "-o", str(tmp_path / "r")])
+    done = invoke("evidence", "--on", "fvp", "--fvp-path", tmp_path, "-o", tmp_path / "r", code=None)
     assert isinstance(done.exception, EvidenceError)
     assert str(done.exception).startswith(f"runner 'fvp' cannot run here: {BINARY}")
     assert not (tmp_path / "r").exists()

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from npu_memplan.cli import cli
 from npu_memplan.frontend.tflite.description import needs
 from npu_memplan.models.tflite import read_network
 from npu_memplan.report.text.lists import LEGEND, operator_kinds, operator_rows, without_code
+from tests.support.entry import invoke
 from tests.support.operator_table import row
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.tflite_builder import ModelBuilder
@@ -62,9 +61,9 @@ def test_a_row_says_types_references_and_distance() -> None:
 
 
 def test_the_command_prints_it() -> None:
-    text = CliRunner().invoke(cli, ["operators"]).output
+    text = invoke("operators", code=None).output
     assert "ADD_N\n  host         int8 float32 int32L\n" in text
-    document = json.loads(CliRunner().invoke(cli, ["operators", "--json"]).output)
+    document = json.loads(invoke("operators", "--json", code=None).output)
     assert {"operator": "ADD_N", "lifted": "", "lowered": "", "host": "int8 float32 int32L"} in document["operators"]
 
 
@@ -82,7 +81,7 @@ def mixed() -> bytes:
 def test_what_a_model_needs(tmp_path: Path) -> None:
     path = tmp_path / "mixed.tflite"
     path.write_bytes(mixed())
-    found = CliRunner().invoke(cli, ["operators", str(path), "--json"])
+    found = invoke("operators", path, "--json", code=None)
     operators = {
         o["kind"]: (o["type"], o["runs_on"], o["host"]["exactness"]) for o in json.loads(found.output)["operators"]
     }
@@ -93,7 +92,7 @@ def test_what_a_model_needs(tmp_path: Path) -> None:
         "EXP": ("float32", "host", "within ulps"),
         "ROUND": ("int8", "nothing", "unproven"),
     }
-    text = CliRunner().invoke(cli, ["operators", str(path)])
+    text = invoke("operators", path, code=None)
     assert "ROUND int8 has no host code" in text.output
 
 
@@ -104,6 +103,6 @@ def test_every_row_of_the_exactness_tests_is_known_to_run() -> None:
 
 @pytest.mark.parametrize("path", sorted(shared_folder("zoo").glob("*.tflite")), ids=lambda p: p.stem)
 def test_public_networks_are_listed(path: Path) -> None:
-    result = CliRunner().invoke(cli, ["operators", str(path)])
+    result = invoke("operators", path, code=None)
     assert result.exit_code in (0, 1), result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from fvp_runner.executorch import commands
 from fvp_runner.executorch.commands import compile_program
 from fvp_runner.executorch.model import ExecutorchModel
-from npu_memplan.cli import cli
 from npu_memplan.errors import InternalError
 from npu_memplan.models.executorch.delegates import npu_calls
 from npu_memplan.models.executorch.program import (
@@ -25,6 +24,7 @@ from npu_memplan.models.executorch.program import (
 )
 from tests.executorch.test_reading import BLOB, OTHER, two_methods
 from tests.executorch.test_running import REFERENCE, ramp
+from tests.support.entry import invoke
 from tests.support.pte_file import bundle
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
@@ -32,7 +32,7 @@ U55 = MODELS / "three_convolutions_u55.pte"
 
 
 def compiled(source: Path, output: Path, *options: str) -> Result:
-    return CliRunner().invoke(cli, ["compile", str(source), "-o", str(output), *options])
+    return invoke("compile", source, "-o", output, *options, code=None)
 
 
 def outputs(data: bytes) -> list[float]:

@@ -13,6 +13,7 @@ from fvp_runner.executorch.model import ExecutorchModel, MissingKernelError, met
 from fvp_runner.npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from npu_memplan.cli import cli
 from npu_memplan.models.executorch.program import read_program
+from tests.support.entry import invoke
 from tests.support.pte_file import Calls, Tensor, pte_file
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
@@ -55,7 +56,7 @@ def test_a_program_is_simulated_on_a_board(tmp_path: Path) -> None:
     assert " at 1,000 MHz" in done.output
     checked = CliRunner().invoke(cli, ["check", file, "--board", "nxp-imx93"], catch_exceptions=False).output
     assert done.output.split(" ms at")[0].splitlines()[-1] + " ms at 1,000 MHz; not compared" in checked
-    other = CliRunner().invoke(cli, ["simulate", file, "--board", "himax-we2"]).exception
+    other = invoke("simulate", file, "--board", "himax-we2", code=None).exception
     assert "it was compiled for ethos-u65-256, and board himax-we2 has ethos-u55-64: leave --board out" in str(other)
     checked = CliRunner().invoke(cli, ["check", file, "--board", "himax-we2"], catch_exceptions=False).output
     assert "export the model again with EthosUCompileSpec('ethos-u55-64')" in checked
@@ -140,7 +141,7 @@ def test_kernels_that_are_not_run_here_are_named(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["simulate", str(file)], catch_exceptions=False)
     assert "note: aten::sort.values are not run here, so each delegate was given inputs of its own" in done.output
     out = tmp_path / "o.npy"
-    refused = CliRunner().invoke(cli, ["simulate", str(file), "--output", str(out)])
+    refused = invoke("simulate", file, "--output", out, code=None)
     assert refused.exit_code != 0
     assert not out.exists()
 

@@ -15,7 +15,6 @@ from types import FrameType
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from npu_memplan.cli import cli
 from npu_memplan.compiler import compile_model
@@ -23,6 +22,7 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.files import paths
 from npu_memplan.files.paths import OutputError, write_whole
 from npu_memplan.options import CompileOptions
+from tests.support.entry import invoke
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 LIMIT_S = 240
@@ -170,7 +170,7 @@ def limit_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def assert_refused(command: str, make: Callable[[Path], None], folder: Path, sound: dict[str, Path]) -> None:
     """`command` with what `make` makes ends in a user's error, and leaves that alone."""
     make(folder / "given")
-    ended = CliRunner().invoke(cli, command.replace("{}", "given").format(**sound).split())
+    ended = invoke(*command.replace("{}", "given").format(**sound).split(), code=None)
     error = ended.exception
     assert not isinstance(error, TimeoutError), command
     assert ended.exit_code == 2 or isinstance(error, NpuMemplanError | OSError), (command, ended.output, error)
@@ -217,7 +217,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(work, refuse)
-    done = CliRunner().invoke(cli, [word.format(**sound) for word in command.split()])
+    done = invoke(*[word.format(**sound) for word in command.split()], code=None)
     assert isinstance(done.exception, OutputError), done.exception
     assert str(done.exception).startswith("cannot write ")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import ArtifactError
-from npu_memplan.cli import cli
 from npu_memplan.compiler import compile_model
 from npu_memplan.files.folders import NOTE, remove, scratch_folder
 from npu_memplan.files.paths import (
@@ -31,6 +30,7 @@ from npu_memplan.files.paths import (
     write_inside,
 )
 from npu_memplan.options import CompileOptions
+from tests.support.entry import invoke
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"
 
@@ -116,7 +116,7 @@ def test_no_command_waits_for_a_pipe(
     monkeypatch.chdir(tmp_path)
     os.mkfifo(f"pipe{suffix}")
     words = command.replace("{}", f"pipe{suffix}").format(model=MODEL, art=artifact).split()
-    ended = CliRunner().invoke(cli, words)
+    ended = invoke(*words, code=None)
     assert_refused(ended)
     assert [path.name for path in tmp_path.iterdir()] == [f"pipe{suffix}"]
 
@@ -149,7 +149,7 @@ def test_a_folder_has_files_alone(
         copy_folder(folder, tmp_path / "copy")
     for command in ("report", "report -o out", "run", "explain", "new-firmware out --board corstone-300-u55 --model"):
         words = command.split()
-        assert_refused(CliRunner().invoke(cli, [words[0], *words[1:], "stranger"]))
+        assert_refused(invoke(words[0], *words[1:], "stranger", code=None))
         assert sorted(os.listdir(folder)) == before
         assert [path.name for path in tmp_path.iterdir()] == ["stranger"]
 
@@ -168,7 +168,7 @@ def test_a_damaged_stream_is_refused(tmp_path: Path) -> None:
     for damage in (b"0x1\xff", b"0x123456789", b"x"):
         source.write_bytes(source.read_bytes().replace(b"0x", damage, 1))
         for command in ("report", "explain"):
-            ended = CliRunner().invoke(cli, [command, str(tmp_path / "a")])
+            ended = invoke(command, tmp_path / "a", code=None)
             assert isinstance(ended.exception, ArtifactError)
             assert "is no word of 32 bits" in str(ended.exception)
 
@@ -181,7 +181,7 @@ def test_nothing_is_written_through_it(artifact: Path, put: Callable[[Path], Non
     put(tmp_path / "buffers.csv")
     with pytest.raises(FolderError, match=r"buffers\.csv is a"):
         write_inside(tmp_path, "buffers.csv", b"")
-    ended = CliRunner().invoke(cli, ["report", str(artifact), "-o", str(tmp_path)])
+    ended = invoke("report", artifact, "-o", tmp_path, code=None)
     assert isinstance(ended.exception, FolderError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["buffers.csv", "plan.json"]
     assert (tmp_path / "plan.json").read_text() == "the user's"
@@ -198,7 +198,7 @@ def test_a_link_that_comes_meanwhile_is_replaced(tmp_path: Path, monkeypatch: py
 
 def test_a_pipe_by_the_name_of_a_part_is_not_waited_for(artifact: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".report.html.01234567.part")
-    ended = CliRunner().invoke(cli, ["report", str(artifact), "-o", str(tmp_path)])
+    ended = invoke("report", artifact, "-o", tmp_path, code=None)
     assert (ended.exit_code, (tmp_path / "report.html").is_file()) == (0, True), ended.output
 
 
@@ -254,7 +254,7 @@ def test_a_report_that_fails_leaves_no_folder(artifact: Path, tmp_path: Path, mo
         raise FolderError("the page cannot be made")
 
     monkeypatch.setattr("npu_memplan.report.files.html_report", fail)
-    ended = CliRunner().invoke(cli, ["report", str(artifact), "-o", str(tmp_path / "new")])
+    ended = invoke("report", artifact, "-o", tmp_path / "new", code=None)
     assert isinstance(ended.exception, FolderError)
     assert list(tmp_path.iterdir()) == []
 
@@ -264,7 +264,7 @@ def test_c_with_bytes_that_are_no_text_is_run(artifact: Path, tmp_path: Path) ->
     for source in (tmp_path / "a" / "src").glob("*.[ch]"):
         source.write_bytes(source.read_bytes() + b"/* \xff\xfe */\n")
     for words in (["run"], ["run", "--layers", "--reference", str(MODEL)], ["run", "--sanitize"], ["report"]):
-        ended = CliRunner().invoke(cli, [*words, str(tmp_path / "a")])
+        ended = invoke(*words, tmp_path / "a", code=None)
         assert (ended.exit_code, ended.exception) == (0, None), ended.output
 
 

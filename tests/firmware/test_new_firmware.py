@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan import compile as compile_model
-from npu_memplan.cli import cli
 from npu_memplan.target_data import board_names, load_board, targets_folder
+from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
@@ -25,7 +25,7 @@ U55, U65 = (next(n for n in RUNNABLE if n.endswith(f"300-{npu}")) for npu in ("u
 
 
 def call(*words: object) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in words])
+    return invoke(*words, code=None)
 
 
 def build(project: Path, *settings: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from fvp_runner.base import RunnerError, RunOptions, RunTimeoutError
 from fvp_runner.emulators.own_elf import run_elf
@@ -20,10 +20,10 @@ from fvp_runner.firmware_build.build import ElfError
 from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan import compile as compile_model
-from npu_memplan.cli import cli
 from npu_memplan.codegen.builds import LEAST_BYTES
 from npu_memplan.target_data import board_names
 from tests.firmware.conftest import EXAMPLE
+from tests.support.entry import invoke
 from tests.support.needs import need
 from tests.support.real_data import real_model
 
@@ -40,7 +40,7 @@ def expected_line() -> str:
 
 
 def command(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["run", *words])
+    return invoke("run", *words, code=None)
 
 
 def test_the_example_computes_what_the_reference_does(built: Callable[..., Path], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from npu_memplan.cli import cli
 from npu_memplan.models.folding import fold_constants
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from tests.support.entry import QUICK
 from tests.support.in_steps import HOST, equals_reference
 from tests.support.tflite_builder import ModelBuilder
 
@@ -112,12 +113,7 @@ def test_commands_count_the_operators_that_are_left(tmp_path: Path) -> None:
     path.write_bytes(twice_as_large().finish())
     listed = json.loads(runner.invoke(cli, ["operators", str(path), "--json"]).output)
     assert {o["kind"]: o["count"] for o in listed["operators"]} == {"RELU": 1, "RESIZE_NEAREST_NEIGHBOR": 1}
-    assert (
-        runner.invoke(
-            cli, ["compile", "--objective", "bytes", "--effort", "quick", str(path), "-o", str(tmp_path / "out")]
-        ).exit_code
-        == 0
-    )
+    assert runner.invoke(cli, ["compile", *QUICK, str(path), "-o", str(tmp_path / "out")]).exit_code == 0
     words = ["run", str(tmp_path / "out"), "--on", "local", "--layers", "--json", "--reference", str(path)]
     layers = json.loads(runner.invoke(cli, words).output)["operators"]
     assert [(o["kind"], o["verdict"]) for o in layers] == [("RELU", "equal"), ("RESIZE_NEAREST_NEIGHBOR", "equal")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import LocalRunner
@@ -20,7 +20,7 @@ from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.references.kernels import TFLiteReference
 from fvp_runner.result import OperatorResult, Verdict
 from npu_memplan import compile as compile_model
-from npu_memplan.cli import cli
+from tests.support.entry import invoke
 from tests.support.real_data import real_model
 
 pytest.importorskip("tflite_micro")
@@ -147,7 +147,7 @@ def test_a_layer_that_is_wrong_everywhere_is_found_too(folder: Path) -> None:
 
 
 def layers(directory: Path, *more: str) -> Result:
-    return CliRunner().invoke(cli, ["run", str(directory), "--layers", *more])
+    return invoke("run", directory, "--layers", *more, code=None)
 
 
 def test_the_command_prints_every_operator_and_keeps_the_tensors(folder: Path, tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.files import Application
-from npu_memplan.cli import cli
 from npu_memplan.problem import BufferKind
 from npu_memplan.verify import Constraint, verify
 from tests.states.test_variables import assigned_early, running_sum
+from tests.support.entry import invoke
 from tests.support.tflite_builder import ModelBuilder
 from tests.support.warnings_of_c import check_warnings
 
@@ -25,7 +24,7 @@ CC = shutil.which("cc") or shutil.which("gcc")
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    made = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    made = invoke(*arguments, code=None)
     return made.exit_code, made.output if made.exception is None or made.output else repr(made.exception)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.support.assembler import Assembler
 from tests.support.compiled_cases import cases, compiled
@@ -18,13 +18,13 @@ pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference 
 
 from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.base import ReferenceRunError
-from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.encode import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.files.arrays import InputError
 from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
+from tests.support.entry import invoke
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def simulate(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["simulate", *map(str, arguments)])
+    return invoke("simulate", *arguments, code=None)
 
 
 def test_bit_exact_against_the_reference(files: dict[str, Path]) -> None:
@@ -145,7 +145,7 @@ def test_a_network_of_which_vela_left_everything_to_the_cpu(core: str, tmp_path:
     path = tmp_path / "matmul.tflite"
     path.write_bytes(compiled("matmul_int16", core=core).network)
     for subcommand in ("simulate", "disassemble"):
-        result = CliRunner().invoke(cli, [subcommand, str(path)])
+        result = invoke(subcommand, path, code=None)
         assert isinstance(result.exception, NpuMemplanError)
         assert str(result.exception) == (
             "matmul.tflite has no ethos-u operator: Vela compiled it, but left 1 operator to the CPU "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +27,25 @@ class Outcome:
         return json.loads(self.out)
 
 
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """`cli("compile", path, "-o", out)` -> Outcome."""
+@dataclass(frozen=True)
+class CommandLine:
+    """`cli("compile", path, "-o", out)` -> Outcome; `cli.ok(...)`: its exit code is 0."""
 
-    def call(*arguments: object) -> Outcome:
-        capfd.readouterr()
-        code = exit_code(monkeypatch, *arguments)
-        captured = capfd.readouterr()
+    monkeypatch: pytest.MonkeyPatch
+    streams: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: object) -> Outcome:
+        self.streams.readouterr()
+        code = exit_code(self.monkeypatch, *arguments)
+        captured = self.streams.readouterr()
         return Outcome(code, captured.out, captured.err)
 
-    return call
+    def ok(self, *arguments: object) -> Outcome:
+        outcome = self(*arguments)
+        assert outcome.code == 0, outcome.err
+        return outcome
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capfd)

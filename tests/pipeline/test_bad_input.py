@@ -10,6 +10,8 @@ import flatbuffers
 import numpy as np
 import pytest
 
+from tests.support.entry import QUICK
+
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
 
@@ -60,7 +62,7 @@ def to_unknown_operator(model: Any, schema: Any) -> None:
 def test_what_is_no_model(cli, tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
-    outcome = cli("compile", "--objective", "bytes", "--effort", "quick", path, "-o", tmp_path / "out")
+    outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == f"npu-memplan: {message}\n"
     assert [p.name for p in tmp_path.iterdir()] == ["model.tflite"]
@@ -70,7 +72,7 @@ def test_what_is_no_model(cli, tmp_path: Path, content: bytes, message: str) -> 
 def test_truncated_files(cli, tmp_path: Path, length: int) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(MODEL.read_bytes()[:length])
-    outcome = cli("compile", "--objective", "bytes", "--effort", "quick", path, "-o", tmp_path / "out")
+    outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert (outcome.code, outcome.out) == (2, "")
     assert "is a damaged or truncated TFLite file" in outcome.err
     assert f"({length} bytes)" in outcome.err
@@ -81,7 +83,7 @@ def test_truncated_files(cli, tmp_path: Path, length: int) -> None:
 def test_a_model_of_floats_with_stored_biases(cli, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(edited(to_float))
-    outcome = cli("compile", "--objective", "bytes", "--effort", "quick", path, "-o", tmp_path / "out")
+    outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert outcome.code == 2
     assert "float32" in outcome.err
     assert "image" in outcome.err
@@ -92,7 +94,7 @@ def test_a_model_of_floats_with_stored_biases(cli, tmp_path: Path) -> None:
 def test_an_operator_that_nobody_can_run(cli, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(edited(to_unknown_operator))
-    outcome = cli("compile", "--objective", "bytes", "--effort", "quick", path, "-o", tmp_path / "out")
+    outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert outcome.code == 2
     assert "MagicSort" in outcome.err
     assert "logits" in outcome.err
@@ -159,15 +161,15 @@ def test_a_pool_that_is_too_small(cli, tmp_path: Path) -> None:
 
 def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert cli("compile", MODEL, "-o", out, "--accelerator", "none").code == 0
-    outcome = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", out)
+    cli.ok("compile", MODEL, "-o", out, "--accelerator", "none")
+    outcome = cli("compile", *QUICK, MODEL, "-o", out)
     assert outcome.code == 2
     assert outcome.err == (
         f"npu-memplan: {out} has a compiled model; give --force to replace it, or choose another directory\n"
     )
-    assert cli("report", out).code == 0  # its files are ours too
+    cli.ok("report", out)  # its files are ours too
     (out / "mine.txt").write_text("precious")
-    outcome = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", out, "--force")
+    outcome = cli("compile", *QUICK, MODEL, "-o", out, "--force")
     assert outcome.code == 2
     assert outcome.err == (
         f"npu-memplan: {out} is not replaced: it has files that were added or changed since it was written: mine.txt; "
@@ -175,7 +177,7 @@ def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
     )
     assert (out / "mine.txt").read_text() == "precious"
     (out / "mine.txt").unlink()
-    assert cli("compile", MODEL, "-o", out, "--force", "--accelerator", "none").code == 0
+    cli.ok("compile", MODEL, "-o", out, "--force", "--accelerator", "none")
     assert not (out / "report.html").exists(), "a report of the model before"
 
 
@@ -183,9 +185,9 @@ def test_a_plan_of_plan_is_no_compiled_model(cli, tmp_path: Path) -> None:
     """What took a repository with it: any file called plan.json had made a folder replaceable."""
     (tmp_path / "p.csv").write_text("id,lower,upper,size\na,0,2,64\n")
     (tmp_path / "thesis.txt").write_text("five years")
-    assert cli("plan", tmp_path / "p.csv", "-o", tmp_path / "plan.json").code == 0
+    cli.ok("plan", tmp_path / "p.csv", "-o", tmp_path / "plan.json")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    outcome = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path, "--force")
+    outcome = cli("compile", *QUICK, MODEL, "-o", tmp_path, "--force")
     assert outcome.code == 2
     assert "is not empty and is not a compiled model of npu_memplan's" in outcome.err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -204,7 +206,7 @@ def test_a_plan_of_plan_is_no_compiled_model(cli, tmp_path: Path) -> None:
 )
 def test_run_refuses_what_does_not_fit_the_model(cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     out = tmp_path / "out"
-    assert cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", out).code == 0
+    cli.ok("compile", *QUICK, MODEL, "-o", out)
     outcome = cli("run", out, "--on", "local", *arguments)
     assert outcome.code == 2, outcome
     assert outcome.err.startswith("npu-memplan: ")

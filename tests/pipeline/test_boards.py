@@ -23,14 +23,14 @@ from npu_memplan.frontend.start import vela_options
 from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.target_data import board_names, load_board
+from tests.support.entry import QUICK
 from tests.support.real_data import REPOSITORY
 
 HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
 
 
 def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
-    made = cli("compile", shared_model("kws_ref_model"), "--board", "alif-e7-hp", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    cli.ok("compile", shared_model("kws_ref_model"), "--board", "alif-e7-hp", "-o", tmp_path / "out")
     artifact = Artifact.load(tmp_path / "out")
     (taken,) = (note for note in artifact.notes if note.startswith("selected: "))
     assert f"{artifact.estimated_cycles:,} cycles in {artifact.pool_bytes('sram'):,} bytes" in taken
@@ -100,8 +100,7 @@ def test_constants_go_where_there_is_room_or_where_they_are_asked_to_be(cli, tmp
     )
     assert many is not None
     assert many.regions[0].name == "HYPERRAM"
-    made = cli("compile", HELLO, "--board", "Ensemble E7", "--constant-pool", "OSPI", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    cli.ok("compile", HELLO, "--board", "Ensemble E7", "--constant-pool", "OSPI", "-o", tmp_path / "out")
     artifact = Artifact.load(tmp_path / "out")
     assert artifact.target.board == "alif-e7-hp"
     memory_map = artifact.memory_map
@@ -126,8 +125,7 @@ def test_all_boards_say_where_it_fits(cli, tmp_path: Path, monkeypatch: pytest.M
     for row in known:
         assert row["fits"], row
         assert 0 < row["milliseconds"] <= row["most_milliseconds"]
-    alone = cli("compile", HELLO, *rows["himax-we2"]["flags"], "--json", "-o", tmp_path / "out")
-    assert alone.code == 0, alone.err
+    cli.ok("compile", HELLO, *rows["himax-we2"]["flags"], "--json", "-o", tmp_path / "out")
     artifact = Artifact.load(tmp_path / "out")
     assert artifact.timing is not None
     assert artifact.estimated_cycles is not None
@@ -196,8 +194,7 @@ def test_a_row_of_the_page_is_what_the_tool_says() -> None:
 
 
 def test_boards_are_listed_with_sources(cli) -> None:
-    listed = cli("boards")
-    assert listed.code == 0
+    listed = cli.ok("boards")
     for name in board_names():
         assert name in listed.out
     one = cli("boards", "himax-we2").out
@@ -220,9 +217,8 @@ def test_a_compile_without_output_says_so(cli) -> None:
 
 
 def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[[str], Path]) -> None:
-    options = "--board", "all", "--objective", "bytes", "--effort", "quick"
-    made = cli("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), *options)
-    assert made.code == 0, made.err
+    options = "--board", "all", *QUICK
+    made = cli.ok("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), *options)
     lines = made.out.splitlines()
     assert "…" not in made.out
     assert max(map(len, lines[1:])) <= 80

@@ -50,7 +50,7 @@ def test_plan_says_what_it_wrote(cli, chain: Path, tmp_path: Path) -> None:
 
 def test_the_plan_of_a_compiled_model_is_a_problem_and_a_plan(cli, tmp_path: Path) -> None:
     plan = tmp_path / "out" / "plan.json"
-    assert cli("compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", "--json").code == 0
+    cli.ok("compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", "--json")
     assert cli("verify", plan, plan).out.startswith("valid: ")
     again = cli("plan", plan, "-o", tmp_path / "again.json", "--planner", "linear")
     assert again.out.endswith(f"written to {tmp_path / 'again.json'}\n")
@@ -73,7 +73,7 @@ def test_a_library_that_cannot_be_written(cli, tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_is_not_there(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cli("compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", "--json").code == 0
+    cli.ok("compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", "--json")
     monkeypatch.setenv("CC", "no-such-cc -O3")
     outcome = cli("run", tmp_path / "out", "--on", "local")
     assert outcome.code == 2

@@ -12,6 +12,7 @@ import pytest
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.compile import parse_options
 from npu_memplan.problem import BufferKind
+from tests.support.entry import QUICK
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODEL = EXAMPLE / "digits.tflite"
@@ -32,26 +33,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_compile_prints_the_plan_and_run_says_bit_exact(cli, tmp_path) -> None:
     out = tmp_path / "digits"
-    made = cli(
-        "compile",
-        "--objective",
-        "bytes",
-        "--effort",
-        "quick",
-        MODEL,
-        "--accelerator",
-        "ethos-u55-256",
-        "--memory-mode",
-        "Shared_Sram",
-        "-o",
-        out,
-    )
-    assert made.code == 0
+    made = cli.ok("compile", *QUICK, MODEL, "--accelerator", "ethos-u55-256", "--memory-mode", "Shared_Sram", "-o", out)
     assert made.out.startswith("digits: sram 6,144 bytes, optimal; ")
     assert "Vela's own program: sram 6,144 bytes (here the same); " in made.out
     assert len(made.out.splitlines()) <= 8
-    ran = cli("run", out, "--on", "local", "--input", "random:7", "--reference", MODEL)
-    assert ran.code == 0
+    ran = cli.ok("run", out, "--on", "local", "--input", "random:7", "--reference", MODEL)
     assert "runner local" in ran.out
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
@@ -89,7 +75,7 @@ def test_the_planned_module_reads_back_from_its_text(compiled: Path) -> None:
 
 def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli) -> None:
     out = tmp_path / "again"
-    assert cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", out).code == 0
+    cli.ok("compile", *QUICK, MODEL, "-o", out)
     files = sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file())
     assert files == sorted(p.relative_to(compiled) for p in compiled.rglob("*") if p.is_file())
     for path in files:
@@ -97,8 +83,7 @@ def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli
 
 
 def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
-    made = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "out", "--json")
-    assert made.code == 0
+    made = cli.ok("compile", *QUICK, MODEL, "-o", tmp_path / "out", "--json")
     document = made.json
     assert document["status"] == "optimal"
     assert document["pools"] == [
@@ -118,17 +103,13 @@ def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
 
 def test_vela_is_not_compared_where_it_counts_other_things(cli, tmp_path: Path) -> None:
     """Its figure leaves out what host operators need."""
-    made = cli(
-        "compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX"
-    )
-    assert made.code == 0
+    made = cli.ok("compile", *QUICK, MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX")
     assert "Vela's own program: NPU " in made.out
     assert Artifact.load(tmp_path / "out").vela_arena_bytes == {}
 
 
 def test_json_of_run_has_the_promised_keys(cli, compiled: Path) -> None:
-    ran = cli("run", compiled, "--on", "local", "--input", "random:3", "--reference", MODEL, "--json")
-    assert ran.code == 0
+    ran = cli.ok("run", compiled, "--on", "local", "--input", "random:3", "--reference", MODEL, "--json")
     document = ran.json
     assert document["runner"] == "local"
     assert document["bit_exact"] is True
@@ -164,8 +145,7 @@ def test_real_digits_are_recognised(cli, compiled: Path, tmp_path: Path) -> None
     right = 0
     for index in range(8):
         np.save(tmp_path / "in.npy", samples["images"][index : index + 1])
-        ran = cli("run", compiled, "--on", "local", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
-        assert ran.code == 0
+        cli.ok("run", compiled, "--on", "local", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
         right += int(np.load(tmp_path / "out.npy").argmax()) == samples["labels"][index]
     assert right == 8
 
@@ -173,12 +153,11 @@ def test_real_digits_are_recognised(cli, compiled: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("planner", ["first-fit", "greedy-by-size", "greedy-by-conflicts", "hill-climb", "linear"])
 def test_every_planner_runs_right(cli, tmp_path: Path, planner: str) -> None:
     out = tmp_path / planner
-    made = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", out, "--planner", planner, "--json")
-    assert made.code == 0
+    made = cli.ok("compile", *QUICK, MODEL, "-o", out, "--planner", planner, "--json")
     assert made.json["planner"] == planner
     if planner == "linear":
         assert made.json["pools"][0]["used_bytes"] > 6144
-    assert cli("run", out, "--on", "local", "--reference", MODEL).code == 0
+    cli.ok("run", out, "--on", "local", "--reference", MODEL)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +179,8 @@ def test_every_option_runs_right(cli, tmp_path: Path, options: tuple[str, ...]) 
     """The effort of a search is no concern of theirs: the first has the default's."""
     out = tmp_path / "out"
     effort = () if options == ("--memory-mode", "Sram_Only") else ("--effort", "quick")
-    made = cli("compile", MODEL, "-o", out, *options, *effort, "--json")
-    assert made.code == 0, made.err
-    ran = cli("run", out, "--on", "local", "--input", "random:5", "--reference", MODEL, "--json")
-    assert ran.code == 0, ran.err
+    made = cli.ok("compile", MODEL, "-o", out, *options, *effort, "--json")
+    ran = cli.ok("run", out, "--on", "local", "--input", "random:5", "--reference", MODEL, "--json")
     assert ran.json["bit_exact"]
     for pool in json.loads(made.out)["pools"]:
         assert pool["capacity_bytes"] is None or pool["used_bytes"] <= pool["capacity_bytes"]
@@ -211,21 +188,7 @@ def test_every_option_runs_right(cli, tmp_path: Path, options: tuple[str, ...]) 
 
 def test_host_operators_share_the_arena_with_the_npu(cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert (
-        cli(
-            "compile",
-            "--objective",
-            "bytes",
-            "--effort",
-            "quick",
-            MODEL,
-            "-o",
-            out,
-            "--host-ops",
-            "FULLY_CONNECTED,SOFTMAX",
-        ).code
-        == 0
-    )
+    cli.ok("compile", *QUICK, MODEL, "-o", out, "--host-ops", "FULLY_CONNECTED,SOFTMAX")
     artifact = Artifact.load(out)
     kinds = {b.kind for b in artifact.problem.buffers}
     assert kinds >= {BufferKind.TENSOR, BufferKind.HOST_SCRATCH, BufferKind.NPU_INTERNAL}

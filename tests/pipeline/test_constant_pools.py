@@ -9,6 +9,7 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.problem import BufferKind
+from tests.support.entry import QUICK
 from tests.support.needs import need_runner
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -21,8 +22,7 @@ MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tf
 )
 def test_a_run_on_constant_pools_is_bit_exact(cli, tmp_path, options) -> None:
     out = tmp_path / "out"
-    made = cli("compile", MODEL, *options, "--constant-pool", "near=2KiB", "--constant-pool", "flash", "-o", out)
-    assert made.code == 0, made.err
+    cli.ok("compile", MODEL, *options, "--constant-pool", "near=2KiB", "--constant-pool", "flash", "-o", out)
     ran = cli("run", out, "--on", "local", "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     artifact = Artifact.load(out)
@@ -46,17 +46,14 @@ def test_a_run_on_constant_pools_is_bit_exact(cli, tmp_path, options) -> None:
 def test_firmware_finds_constant_pools_in_their_sections(cli, tmp_path) -> None:
     need_runner("unicorn")
     out = tmp_path / "out"
-    assert (
-        cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "--constant-pool", "flash", "-o", out).code
-        == 0
-    )
+    cli.ok("compile", *QUICK, MODEL, "--constant-pool", "flash", "-o", out)
     ran = cli("run", out, "--on", "unicorn", "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     assert "digits_flash_constants" in (out / "src" / "digits_npu.c").read_text()
 
 
 def test_without_a_constant_pool_the_plan_is_as_before(cli, tmp_path) -> None:
-    assert cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "out").code == 0
+    cli.ok("compile", *QUICK, MODEL, "-o", tmp_path / "out")
     document = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert [p["name"] for p in document["pools"]] == ["sram"]
     assert "constant" not in {b["kind"] for b in document["buffers"]}
@@ -64,18 +61,7 @@ def test_without_a_constant_pool_the_plan_is_as_before(cli, tmp_path) -> None:
 
 
 def test_too_large_constants_are_refused_with_the_numbers(cli, tmp_path) -> None:
-    refused = cli(
-        "compile",
-        "--objective",
-        "bytes",
-        "--effort",
-        "quick",
-        MODEL,
-        "--constant-pool",
-        "flash=1KiB",
-        "-o",
-        tmp_path / "out",
-    )
+    refused = cli("compile", *QUICK, MODEL, "--constant-pool", "flash=1KiB", "-o", tmp_path / "out")
     assert refused.code == 2
     assert "digits does not fit pool flash:" in refused.err
     assert "available  1,024 bytes (1.00 KiB)" in refused.err
@@ -85,8 +71,6 @@ def test_too_large_constants_are_refused_with_the_numbers(cli, tmp_path) -> None
 
 
 def test_a_constant_pool_has_a_name_of_its_own(cli, tmp_path) -> None:
-    refused = cli(
-        "compile", "--objective", "bytes", "--effort", "quick", MODEL, "--constant-pool", "sram", "-o", tmp_path / "out"
-    )
+    refused = cli("compile", *QUICK, MODEL, "--constant-pool", "sram", "-o", tmp_path / "out")
     assert refused.code == 2
     assert "--constant-pool sram has the name of a pool for other buffers; give it another name" in refused.err

@@ -25,8 +25,7 @@ DIGITS = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
 
 def test_points_of_a_front_run_and_are_what_they_say(cli: Callable[..., Any], tmp_path: Path) -> None:
-    made = cli("explore", DIGITS, "--sizes", "4KiB,8KiB", "--run", "-o", tmp_path / "front")
-    assert made.code == 0, made.err
+    made = cli.ok("explore", DIGITS, "--sizes", "4KiB,8KiB", "--run", "-o", tmp_path / "front")
     assert made.out.count("bit-exact") == 3
     front = json.loads((tmp_path / "front" / "front.json").read_text())
     points = front["points"]
@@ -59,8 +58,7 @@ def test_where_nothing_fits_nothing_is_written(cli: Callable[..., Any], tmp_path
 def test_a_point_that_differs_ends_with_one_and_points_that_were_not_run_say_so(
     monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    made = cli("explore", HELLO, "--sizes", "2KiB", "-q", "-o", tmp_path / "claimed")
-    assert made.code == 0, made.err
+    made = cli.ok("explore", HELLO, "--sizes", "2KiB", "-q", "-o", tmp_path / "claimed")
     assert re.fullmatch(r"\S+: [\d,]+ bytes of sram in [\d.]+ (to [\d.]+ )?ms .*; 1 point", made.out.splitlines()[0])
     assert made.out.splitlines()[1].startswith("results not checked: --run compiles every point")
     monkeypatch.setattr(run.command, "main", lambda *_, **__: 1)
@@ -72,8 +70,7 @@ def test_a_point_that_differs_ends_with_one_and_points_that_were_not_run_say_so(
 
 
 def test_a_board_gives_its_npu_and_memories(cli: Callable[..., Any], tmp_path: Path) -> None:
-    made = cli("explore", HELLO, "--board", "alif-e7-he", "--sizes", "2KiB", "--run", "-q", "-o", tmp_path / "front")
-    assert made.code == 0, made.err
+    cli.ok("explore", HELLO, "--board", "alif-e7-he", "--sizes", "2KiB", "--run", "-q", "-o", tmp_path / "front")
     artifact = Artifact.load(tmp_path / "front" / "points" / "2048")
     front = json.loads((tmp_path / "front" / "front.json").read_text())
     assert (artifact.target.board, artifact.target.accelerator) == ("alif-e7-he", "ethos-u55-128")
@@ -87,8 +84,7 @@ def test_a_front_is_explored_once_and_its_programs_are_those_of_compiles(
     model = shared_model("micro_speech_quantized")
     monkeypatch.setenv("NPU_MEMPLAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NPU_MEMPLAN_PROGRAM_CACHE", "64MiB")
-    first = cli("explore", model, "--sizes", "6KiB", "-o", tmp_path / "1")
-    assert first.code == 0, first.err
+    first = cli.ok("explore", model, "--sizes", "6KiB", "-o", tmp_path / "1")
     monkeypatch.setattr(pareto, "explore", lambda *_: pytest.fail("it was searched again"))
     second = cli("explore", model, "--sizes", "6KiB", "-o", tmp_path / "2")
     assert second.out.replace(str(tmp_path / "2"), str(tmp_path / "1")) == first.out

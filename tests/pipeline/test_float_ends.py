@@ -9,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.checking.claims import compile_checked
 from npu_memplan.checking.other_outputs import emit_checked
-from npu_memplan.cli import cli
 from npu_memplan.frontend.load import FormatError
 from npu_memplan.models.edits import FloatEndError, with_stored_ends
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from tests.support.entry import invoke
 from tests.support.tflite_builder import ModelBuilder
 
 SCALE, ZERO = 0.02, -3
@@ -74,8 +73,7 @@ def test_the_ends_are_stored_numbers_and_results_exact(accelerator: str, model: 
         str(model),
         "--json",
     ]
-    done = CliRunner().invoke(cli, command)
-    assert done.exit_code == 0, done.output
+    done = invoke(*command)
     assert '"bit_exact": true' in done.output
     assert "is not the file" not in done.output
 

@@ -75,8 +75,7 @@ def test_a_cpu_without_helium_has_costs_of_its_own() -> None:
 
 def test_sums_have_the_host(cli: Any, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     model = shared_model("keyword_scrambled_8bit")
-    made = cli("compile", model, "--json", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--json", "-o", tmp_path / "out")
     document, artifact = json.loads(made.out), Artifact.load(tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
     host = [row for row in rows if row["Target"] == "CPU"]
@@ -138,8 +137,7 @@ def test_the_estimate_is_near_the_instructions_that_run(
 ) -> None:
     """With Helium, on an emulated core; docs/time_model.md has more networks."""
     for name in ("kws_ref_model", "keyword_scrambled_8bit"):
-        made = cli("compile", shared_model(name), "--accelerator", "none", "-o", tmp_path / name)
-        assert made.code == 0, made.err
+        cli.ok("compile", shared_model(name), "--accelerator", "none", "-o", tmp_path / name)
         cycles = Artifact.load(tmp_path / name).host_cycles
         assert cycles is not None
         assert 0.9 < cycles / counted(tmp_path / name, "cortex-m55")[0] < 1.2, name

@@ -14,6 +14,7 @@ from npu_memplan.problem import Placement
 from npu_memplan.process.incidents import STRICT, Attempts, contain_faults, gather_incidents, raise_faults
 from npu_memplan.tuning import candidate, selection
 from npu_memplan.vela import worker as vela_worker
+from tests.support.entry import QUICK
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "micro_speech_quantized.tflite"
 POOL = ("--pool", "sram=8192")
@@ -46,8 +47,7 @@ def broken_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plan_that_violates_a_constraint_is_reported_and_recorded(
     lenient: None, wrong_copies: None, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
     assert "npu-memplan: internal fault: " in made.err
     assert "share bytes" in made.err or "violates" in made.err
     assert "please report it" in made.err
@@ -76,8 +76,7 @@ def test_no_test_passes_over_a_fault(wrong_copies: None, cli: Callable[..., Any]
 def test_a_producer_that_fails_is_not_one_that_refuses(
     lenient: None, broken_lowering: None, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
     assert "npu-memplan: internal fault: native lowering: KeyError: 'no such view'" in made.err
     with pytest.raises(InternalError, match="no such view"):
         npu_memplan.compile(MODEL, tmp_path / "strict", pools={"sram": 8192}, strict=True)
@@ -90,8 +89,7 @@ def test_a_producer_that_refuses_is_reported(
     monkeypatch.setattr(vela_worker, "_WORKER", "import sys; sys.exit('not today')")
     monkeypatch.setattr(vela_worker, "_STARTED", {})
     monkeypatch.setattr("npu_memplan.vela.compiler._run_legacy", refusing)
-    made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
     (line,) = made.err.splitlines()
     assert line == "npu-memplan: Vela's stream was not taken, it was refused: not today"
     assert "native lowering" in (tmp_path / "made" / "plan.json").read_text()
@@ -109,7 +107,7 @@ def test_what_nobody_expects_ends_a_command_with_its_own_code(
         raise error("a defect")
 
     monkeypatch.setattr("npu_memplan.compiler.extract_problem", broken)
-    failed = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "made")
+    failed = cli("compile", *QUICK, MODEL, "-o", tmp_path / "made")
     assert failed.code == 3
     assert f"npu-memplan: internal fault: {error.__name__}: a defect" in failed.err
     assert "Traceback" in failed.err

@@ -15,6 +15,7 @@ from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.ethosu.time import load_system
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
+from tests.support.entry import QUICK
 from tests.support.real_data import REPOSITORY, shared_folder
 
 PRODUCERS = (("--npu-compiler", "vela"), ("--npu-compiler", "tvm"), ("--npu-compiler", "tvm", "--stripes"))
@@ -27,8 +28,7 @@ def test_every_operator_has_its_time_under_its_name(
     name: str, flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = shared_model(name)
-    made = cli("compile", model, "--objective", "bytes", "--effort", "quick", *flags, "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    cli.ok("compile", model, *QUICK, *flags, "-o", tmp_path / "out")
     artifact = Artifact.load(tmp_path / "out")
     source = read_network(model.read_bytes())
     for layer in artifact.layers:
@@ -64,7 +64,7 @@ def _macs(network, operator: CpuOperator) -> int:
 
 
 def test_layers_csv_sums_to_the_total(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
-    quick = ("--objective", "bytes", "--effort", "quick")
+    quick = QUICK
     made = cli("compile", shared_model("kws_ref_model"), *quick, "--json", "-o", tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
     document = json.loads(made.out)
@@ -107,8 +107,7 @@ def test_no_estimate_of_any_other_model_is_below_it(name: str, cli, tmp_path: Pa
 
 def _needs_no_more(cli, model: Path, flags: tuple[str, ...], made_at: Path) -> None:
     """Each memory of the compiled `model` could have moved its bytes in the estimated cycles, at its fastest."""
-    made = cli("compile", model, *flags, "--effort", "quick", "--no-check", "--force", "-o", made_at)
-    assert made.code == 0, made.err
+    cli.ok("compile", model, *flags, "--effort", "quick", "--no-check", "--force", "-o", made_at)
     artifact = Artifact.load(made_at)
     assert artifact.estimated_cycles is not None
     port = 16 if "u65" in artifact.target.accelerator else 8
@@ -125,12 +124,10 @@ def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_p
         "OffChipFlash_burst_length=128\nOffChipFlash_read_latency=64\nOffChipFlash_write_latency=64\n"
     )
     model = shared_model("kws_ref_model")
-    usual = cli("compile", "--objective", "bytes", "--effort", "quick", model, "--json", "-o", tmp_path / "usual")
-    slow = cli(
-        *("compile", "--objective", "bytes", "--effort", "quick", model),
-        *("--system-config", "Slow", "--vela-ini", ini, "--json", "-o", tmp_path / "slow"),
+    usual = cli("compile", *QUICK, model, "--json", "-o", tmp_path / "usual")
+    slow = cli.ok(
+        "compile", *QUICK, model, *("--system-config", "Slow", "--vela-ini", ini, "--json", "-o", tmp_path / "slow")
     )
-    assert slow.code == 0, slow.err
     assert json.loads(slow.out)["estimated_cycles"] > 1.5 * json.loads(usual.out)["estimated_cycles"]
     text = (tmp_path / "slow" / "memory.txt").read_text()
     assert " ms at 100 MHz; " in text
@@ -142,6 +139,5 @@ def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_p
 def test_a_profile_of_the_fvp_is_compiled_for_its_configuration(
     cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    words = ("--objective", "bytes", "--effort", "quick", "--system-config", "FVP_Ethos_U55_High_End")
-    made = cli("compile", shared_model("kws_ref_model"), *words, "-o", tmp_path / "o")
-    assert made.code == 0, made.err
+    words = (*QUICK, "--system-config", "FVP_Ethos_U55_High_End")
+    cli.ok("compile", shared_model("kws_ref_model"), *words, "-o", tmp_path / "o")

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import npu_memplan
 from npu_memplan.artifact import Artifact
-from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import targets_folder
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.digits_network import digits
+from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
 from tests.support.tflite_builder import ModelBuilder
 
@@ -28,7 +27,7 @@ MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
 def message_of(*arguments: object) -> str:
     """What a command that refuses says."""
-    done = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    done = invoke(*arguments, code=None)
     assert isinstance(done.exception, NpuMemplanError), done.output
     return str(done.exception)
 
@@ -93,18 +92,14 @@ def test_a_network_that_is_compiled_already_is_sent_back_to_its_source(tmp_path:
     """Native lowering and operators kept on the host, which a model is told to try, do not take it."""
     compiled = tmp_path / "compiled.tflite"
     compiled.write_bytes(compile_tflite(MODEL.read_bytes(), VelaOptions("ethos-u55-256")).network)
-    done = CliRunner().invoke(cli, ["compile", str(compiled), "-q", "-o", str(tmp_path / "out")])
-    assert done.exit_code == 0
+    done = invoke("compile", compiled, "-q", "-o", tmp_path / "out")
     assert "was not taken" not in done.output + done.stderr
     said = message_of("compile", compiled, "--npu-compiler", "tvm", "-o", tmp_path / "other")
     assert "needs the network that it was made from" in said
 
 
 def test_stripes_take_a_board(tmp_path: Path) -> None:
-    done = CliRunner().invoke(
-        cli, ["compile", str(MODEL), "--stripes", "--board", "himax-we2", "-q", "-o", str(tmp_path / "out")]
-    )
-    assert done.exit_code == 0, done.output
+    invoke("compile", MODEL, "--stripes", "--board", "himax-we2", "-q", "-o", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +117,7 @@ def test_what_keeps_everything_off_the_npu_is_on_the_screen(dtype: str, words: s
     b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **window)
     (tmp_path / "pool.tflite").write_bytes(b.made([x], [y]).finish())
     given = "compile", str(tmp_path / "pool.tflite"), "--effort", "quick", "--no-check", "-o", str(tmp_path / "out")
-    assert words in CliRunner().invoke(cli, given).output
+    assert words in invoke(*given, code=None).output
 
 
 def test_a_branch_is_not_left_to_a_c_function(tmp_path: Path) -> None:
@@ -145,8 +140,7 @@ def test_an_accelerator_may_be_called_as_tables_shorten_it() -> None:
 def test_stripes_take_a_size(tmp_path: Path) -> None:
     """Vela's own figures beside it are of a compile without stripes."""
     command = ["compile", str(MODEL), "--stripes", "--pool", "sram=6KiB", "--effort", "quick", "-q"]
-    done = CliRunner().invoke(cli, [*command, "-o", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
+    invoke(*command, "-o", tmp_path / "out")
     assert Artifact.load(tmp_path / "out").pool_bytes("sram") <= 6 << 10
 
 
@@ -167,10 +161,10 @@ def test_a_folder_inside_an_artifact_names_the_artifact(tmp_path: Path) -> None:
 def test_a_run_names_files_that_were_changed(tmp_path: Path) -> None:
     npu_memplan.compile(MODEL, tmp_path / "out", effort="quick")
     command = "run", str(tmp_path / "out"), "--on", "local"
-    assert "changed" not in CliRunner().invoke(cli, command).stderr
+    assert "changed" not in invoke(*command, code=None).stderr
     with (tmp_path / "out" / "src" / "digits.c").open("a", encoding="utf-8") as file:
         file.write("/* mine */\n")
-    assert "note: changed since they were written: src/digits.c; they run" in CliRunner().invoke(cli, command).stderr
+    assert "note: changed since they were written: src/digits.c; they run" in invoke(*command, code=None).stderr
 
 
 def test_onnx_without_its_package_names_the_extra(tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from fvp_runner import TFLiteReference
 from npu_memplan import model_advice
-from npu_memplan.cli import cli
 from npu_memplan.compiler import compile_model, plan_model
 from npu_memplan.model_advice import AdviceError, advise, find_changes, find_model
 from npu_memplan.models.edits import resize_channels, with_edit
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from tests.support.entry import invoke
 from tests.support.real_data import network
 from tests.support.tflite_builder import ModelBuilder
 
@@ -246,7 +246,7 @@ def test_where_bytes_are_wanted_they_count_first(tmp_path: Path) -> None:
 
 
 def explain(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["explain", *map(str, arguments)])
+    return invoke("explain", *arguments, code=None)
 
 
 def test_a_gain_is_the_difference_of_two_compiles(tmp_path: Path) -> None:

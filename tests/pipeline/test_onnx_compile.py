@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
 from onnx import TensorProto, helper  # noqa: E402
@@ -18,7 +17,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from fvp_runner import runner  # noqa: E402
 from fvp_runner.references.base import ReferenceRunError  # noqa: E402
 from fvp_runner.references.other_formats import OnnxReference  # noqa: E402
-from npu_memplan.cli import cli, main  # noqa: E402
+from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.compiler import compile_model  # noqa: E402
 from npu_memplan.frontend.attributes import HostOpsError  # noqa: E402
 from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
@@ -27,6 +26,7 @@ from npu_memplan.models.flatbuffer import UnsupportedModelError  # noqa: E402
 from npu_memplan.models.frameworks import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
+from tests.support.entry import invoke  # noqa: E402
 from tests.support.inputs import load_inputs  # noqa: E402
 from tests.support.onnx_graph import Graph  # noqa: E402
 
@@ -132,11 +132,9 @@ def test_host_ops_are_onnx_operators(tmp_path: Path) -> None:
 def test_a_float_model_becomes_plain_c(tmp_path: Path) -> None:
     model = floating(tmp_path / "f.onnx")
     out = str(tmp_path / "out")
-    made = CliRunner().invoke(cli, ["compile", str(model), "--accelerator", "none", "-o", out, "--json"])
-    assert made.exit_code == 0, made.output
+    made = invoke("compile", model, "--accelerator", "none", "-o", out, "--json")
     assert json.loads(made.stdout)["npu_operations"] == 0
-    ran = CliRunner().invoke(cli, ["run", out, "--on", "local", "--reference", str(model), "--json"])
-    assert ran.exit_code == 0, ran.output
+    ran = invoke("run", out, "--on", "local", "--reference", model, "--json")
     result = json.loads(ran.stdout)
     assert (result["bit_exact"], result["reference"]) == (True, "TVM's Relax VM, without a plan")
     inputs, found = ours(tmp_path / "out", 3)
@@ -150,8 +148,7 @@ def test_a_wrong_result_differs_from_the_reference(tmp_path: Path) -> None:
     w = g.constant("w", np.ones((5, 192), np.float32))
     g.node("Gemm", [g.node("Flatten", ["image"], "f"), w], "out", transB=1)
     other = str(g.save(tmp_path / "other.onnx"))
-    ran = CliRunner().invoke(cli, ["run", str(tmp_path / "out"), "--on", "local", "--reference", other])
-    assert ran.exit_code == 1
+    ran = invoke("run", tmp_path / "out", "--on", "local", "--reference", other, code=1)
     assert ran.stdout.startswith("against TVM's Relax VM, without a plan: NOT bit-exact\n")
 
 

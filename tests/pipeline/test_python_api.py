@@ -19,7 +19,7 @@ def test_compile_writes_what_it_returns_and_what_the_command_writes(cli, tmp_pat
     options = {"accelerator": "ethos-u55-128", "pools": {"sram": 8192}, "effort": "quick"}
     made = npu_memplan.compile(MODEL, tmp_path / "api", **options)
     assert made == Artifact.load(tmp_path / "api")
-    assert cli("compile", MODEL, "-o", tmp_path / "cli", *made.target.to_cli_args()).code == 0
+    cli.ok("compile", MODEL, "-o", tmp_path / "cli", *made.target.to_cli_args())
     assert (tmp_path / "api" / "plan.json").read_bytes() == (tmp_path / "cli" / "plan.json").read_bytes()
 
 

@@ -86,8 +86,7 @@ def test_the_verifier_keeps_resident_bytes_for_all_of_the_program(resident: Path
 def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> None:
     requested = (MODEL, "--json", "--pool", "sram=24KiB", *QUICK)
     plain = cli("compile", *requested, "-o", tmp_path / "plain")
-    made = cli("compile", *requested, "--resident", "auto", "-o", tmp_path / "auto")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", *requested, "--resident", "auto", "-o", tmp_path / "auto")
     assert plain.json["resident_bytes"] == plain.json["init_cycles"] == 0
     assert 0 < made.json["resident_bytes"] <= made.json["pools"][0]["used_bytes"] <= 24 * 1024
     assert made.json["estimated_cycles"] < plain.json["estimated_cycles"]
@@ -126,8 +125,7 @@ OTHERS = [
 @pytest.mark.parametrize(("options", "name"), OTHERS)
 def test_other_npus_and_pools(cli: Callable, tmp_path: Path, options: str, name: str, shared_model: Callable) -> None:
     model = shared_model(name) if name else MODEL
-    made = cli("compile", model, *options.split(), *QUICK, "--json", "--resident", "all", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, *options.split(), *QUICK, "--json", "--resident", "all", "-o", tmp_path / "out")
     assert made.json["resident_bytes"] > 0
     artifact = Artifact.load(tmp_path / "out")
     assert bool(artifact.states) == bool(name)
@@ -143,8 +141,7 @@ def test_more_resident_bytes_save_cycles(cli: Callable, tmp_path: Path, name: st
     found = []
     for number, size in enumerate(("none", 50_000, 100_000, "all")):
         out = tmp_path / str(number)
-        made = cli("compile", model, "--effort", "quick", "--no-check", "--json", "--resident", size, "-o", out)
-        assert made.code == 0, made.err
+        made = cli.ok("compile", model, "--effort", "quick", "--no-check", "--json", "--resident", size, "-o", out)
         found.append(made.json["estimated_cycles"])
         ran = cli("run", out, "--on", "local", "--steps", 2, "--reference", model)
         assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
@@ -159,8 +156,7 @@ def test_the_program_is_chosen_again_for_constants_in_sram(
     model, quick = shared_model("kws_ref_model"), ("--effort", "quick", "--no-check", "--json")
     found = {}
     for name, options in (("resident", ("--resident", "all")), ("sram", ("--memory-mode", "Sram_Only"))):
-        made = cli("compile", model, *quick, *options, "-o", tmp_path / name)
-        assert made.code == 0, made.err
+        made = cli.ok("compile", model, *quick, *options, "-o", tmp_path / name)
         found[name] = made.json["estimated_cycles"]
     assert found["resident"] <= 1.05 * found["sram"]
     ran = cli("run", tmp_path / "resident", "--on", "local", "--steps", 20, "--reference", model)

@@ -27,8 +27,7 @@ def test_the_better_producer_is_taken_and_reported(cli: Callable[..., Any], tmp_
     cycles = {}
     for compiler in ("vela", "tvm", "auto"):
         flags = ("--npu-compiler", compiler, "--pool", "sram=22192", "--json")
-        made = cli("compile", model, *flags, "-o", tmp_path / compiler)
-        assert made.code == 0, made.err
+        made = cli.ok("compile", model, *flags, "-o", tmp_path / compiler)
         cycles[compiler] = made.json["estimated_cycles"]
         assert made.json["pools"][0]["used_bytes"] <= 22192
     assert cycles["auto"] <= min(cycles.values())
@@ -44,8 +43,7 @@ def test_the_better_producer_is_taken_and_reported(cli: Callable[..., Any], tmp_
     assert least < taken == cycles["auto"] < about
     assert low <= taken < high
     assert about == pytest.approx(cycles["vela"], rel=0.2)  # before it was searched
-    ran = cli("run", tmp_path / "auto", "--on", "local", "--input", "random:3", "--reference", model)
-    assert ran.code == 0, ran.err
+    ran = cli.ok("run", tmp_path / "auto", "--on", "local", "--input", "random:3", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
 
@@ -58,22 +56,19 @@ def test_programs_of_ethos_u85_are_compared(
 ) -> None:
     """Also where Vela's stream has chains that begin with weights; the bound is one."""
     model = MODELS / f"{name}.tflite"
-    made = cli("compile", model, "--accelerator", npu, "--effort", effort, "--json", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--accelerator", npu, "--effort", effort, "--json", "-o", tmp_path / "out")
     (note,) = (text for text in made.json["notes"] if text.startswith("selected: "))
     found = re.match(r"selected: [^,]+, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; ", note)
     assert found is not None, note
     taken, least = (int(text.replace(",", "")) for text in found.groups())
     assert 0 < least <= taken
-    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:5", "--reference", model, "--tolerance", "1")
-    assert ran.code == 0, ran.err
+    cli.ok("run", tmp_path / "out", "--on", "local", "--input", "random:5", "--reference", model, "--tolerance", "1")
 
 
 def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "kws_ref_model.tflite"
     assert cli("compile", model, "--npu-compiler", "vela", "--pool", "sram=12KiB", "-o", tmp_path / "lifted").code == 2
-    made = cli("compile", model, "--pool", "sram=12KiB", "--json", "-o", tmp_path / "auto")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--pool", "sram=12KiB", "--json", "-o", tmp_path / "auto")
     assert made.json["pools"][0]["used_bytes"] <= 12 * 1024
     assert any("native lowering in stripes" in text for text in made.json["notes"])
     ran = cli("run", tmp_path / "auto", "--on", "local", "--input", "random:4", "--reference", model)
@@ -84,8 +79,7 @@ def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: 
 def test_sums_by_rows_need_less_than_the_map(cli: Callable[..., Any], tmp_path: Path, options: tuple[str, ...]) -> None:
     """The map in front of the FULLY_CONNECTED alone has 4,000 bytes."""
     model = MODELS / "micro_speech_quantized.tflite"
-    made = cli("compile", model, "--npu-compiler", "tvm", "--stripes", *options, "--json", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--npu-compiler", "tvm", "--stripes", *options, "--json", "-o", tmp_path / "out")
     assert made.json["pools"][0]["used_bytes"] <= 3 * 1024
     ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
@@ -118,8 +112,7 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
 def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Callable[..., Any], tmp_path: Path) -> None:
     """As the fastest ones of this network do."""
     model = need_data(shared_folder("zoo") / "fingerprint.tflite")
-    made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     vela = cli("compile", model, "--npu-compiler", "vela", "--objective", "bytes", "--json", "-o", tmp_path / "vela")
     assert made.json["estimated_cycles"] < 0.5 * vela.json["estimated_cycles"]
     ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
@@ -130,8 +123,7 @@ def test_what_runs_on_the_host_does_not_win_by_the_npus_cycles(cli: Callable[...
     """Native lowering leaves functions of int16 to the host."""
     model = tmp_path / "exp.tflite"
     model.write_bytes(row("EXP", "int16", 0).build())
-    made = cli("compile", model, "--pool", "sram=153600", "--json", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--pool", "sram=153600", "--json", "-o", tmp_path / "out")
     (note,) = (text for text in made.json["notes"] if text.startswith("selected: "))
     assert note.startswith("selected: Vela's stream re-planned, ")
     assert made.json["estimated_cycles"] > 0
@@ -161,8 +153,7 @@ def test_what_fits_nowhere_is_reported(cli: Callable[..., Any], tmp_path: Path) 
 
 def test_channels_are_cut_where_rows_would_read_weights_again(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "str_ww_ref_model.tflite"
-    made = cli("compile", model, "--pool", "sram=5904", "--json", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--pool", "sram=5904", "--json", "-o", tmp_path / "out")
     assert made.json["estimated_cycles"] < 65_000  # 79,050 by rows; 56,769 bytes of constants, one a cycle
     ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
@@ -170,8 +161,7 @@ def test_channels_are_cut_where_rows_would_read_weights_again(cli: Callable[...,
 
 def test_stripes_leave_bytes_to_copies_where_the_program_fits_whole(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "kws_ref_model.tflite"
-    made = cli("compile", model, "--pool", "sram=16000", "--effort", "quick", "--json", "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, "--pool", "sram=16000", "--effort", "quick", "--json", "-o", tmp_path / "out")
     assert made.json["estimated_cycles"] < 60_000  # 70,327 made at once, which leaves no byte
     ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err

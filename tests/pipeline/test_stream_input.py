@@ -96,8 +96,7 @@ def test_rows_in_wrong_places_are_found(cli: Callable, streamed: Path, tmp_path:
 
 def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path) -> None:
     options = ("--io", "rows=image", "--pool", "sram=6KiB", "--emit", "arm-core-driver", "--json")
-    made = cli("compile", MODEL, *options, "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", MODEL, *options, "-o", tmp_path / "out")
     assert made.json["pools"][0]["used_bytes"] <= 6 * 1024
     ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 5, "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
@@ -135,8 +134,7 @@ def test_too_small_a_pool_is_reported(cli: Callable, tmp_path: Path) -> None:
 @pytest.mark.parametrize("npu", [a.name for a in ETHOS_U85])
 def test_every_ethos_u85_is_bit_exact(cli: Callable, tmp_path: Path, npu: str) -> None:
     options = ("--io", "rows=image", "--accelerator", npu)
-    made = cli("compile", MODEL, *options, "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    cli.ok("compile", MODEL, *options, "-o", tmp_path / "out")
     ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 20, "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     artifact = Artifact.load(tmp_path / "out")
@@ -178,8 +176,7 @@ def test_an_input_without_rows_is_reported(cli: Callable, tmp_path: Path, shared
 def test_a_person_detector_needs_less_than_its_input(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
     model = shared_model("vww_96_int8")
     options = ("--io", "rows=input_1_int8", "--no-check", "--json")
-    made = cli("compile", model, *options, "-o", tmp_path / "out")
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, *options, "-o", tmp_path / "out")
     assert made.json["pools"][0]["used_bytes"] < 96 * 96 * 3
     ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 3, "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
@@ -191,8 +188,7 @@ def test_rows_that_save_nothing_are_reported(cli: Callable, tmp_path: Path, shar
     found = []
     for name, tensor, size in (("person_detect", "input", "14592"), ("vww_96_int8", "input_1_int8", "16384")):
         flags = ("--io", f"rows={tensor}", "--pool", f"sram={size}", *QUICK)
-        made = cli("compile", shared_model(name), *flags, "-o", tmp_path / name)
-        assert made.code == 0, made.err
+        cli.ok("compile", shared_model(name), *flags, "-o", tmp_path / name)
         found.append([note for note in Artifact.load(tmp_path / name).notes if "take no bytes of their own" in note])
     assert [len(notes) for notes in found] == [1, 0]
     assert "the other buffers need 14,592 too" in found[0][0]

@@ -19,8 +19,7 @@ QUICK = ("--effort", "quick")
 
 def _sram(cli, model: Path, out: Path, *options: str) -> tuple[int, int]:
     """(bytes of pool sram, estimated cycles)."""
-    made = cli("compile", model, *OURS, *options, "--json", "-o", out)
-    assert made.code == 0, made.err
+    made = cli.ok("compile", model, *OURS, *options, "--json", "-o", out)
     document = json.loads(made.out)
     return document["pools"][-1]["used_bytes"], document["estimated_cycles"]
 
@@ -31,8 +30,7 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
     assert cut[0] < 0.75 * whole[0]
     assert whole[1] < cut[1] < 2 * whole[1], "weights are read for each stripe"
     assert json.loads((tmp_path / "cut" / "plan.json").read_text())["target"]["stripes"] is True
-    ran = cli("run", tmp_path / "cut", "--on", "local", "--input", "random:3", "--reference", DIGITS)
-    assert ran.code == 0
+    ran = cli.ok("run", tmp_path / "cut", "--on", "local", "--input", "random:3", "--reference", DIGITS)
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
 

@@ -50,8 +50,7 @@ def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
 
 @needs_torch
 def test_a_program_runs_on_npu_and_host(program: Path, tmp_path: Path, cli: Callable[..., Any]) -> None:
-    made = cli("compile", "--objective", "bytes", program, "--npu-compiler", "tvm", "-o", tmp_path / "out", "--json")
-    assert made.code == 0, made.err
+    cli.ok("compile", "--objective", "bytes", program, "--npu-compiler", "tvm", "-o", tmp_path / "out", "--json")
     artifact = Artifact.load(tmp_path / "out")
     host = [(o.name, o.kind) for o in artifact.operators if o.agent is Agent.HOST]
     assert [kind for _, kind in host] == ["quantize_per_tensor", "dequantize_per_tensor", "_softmax"]

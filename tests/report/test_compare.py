@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.cli import cli
 from npu_memplan.report.facts.npu_work import NpuWork, by_kind, multiplier_use, npu_work, work_changes
 from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.text.diff import compare_plans
+from tests.support.entry import invoke
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 MODEL = "kws_ref_model"
@@ -103,8 +102,7 @@ def test_names_cannot_leave_their_element(small: Artifact) -> None:
 
 def test_page_of_both_producers(both: Any, tmp_path: Path) -> None:
     (vela, first), (tvm, second) = both
-    ran = CliRunner().invoke(cli, ["report", str(second), "--against", str(first), "-o", str(tmp_path), "--json"])
-    assert ran.exit_code == 0, ran.output
+    ran = invoke("report", second, "--against", first, "-o", tmp_path, "--json")
     document = json.loads(ran.stdout)
     assert document["against"]["sizes"][0] == {
         "what": "pool sram", "before": vela.pool_bytes("sram"), "after": tvm.pool_bytes("sram"), "unit": "bytes"
@@ -121,7 +119,6 @@ def test_page_of_both_producers(both: Any, tmp_path: Path) -> None:
 def test_what_is_not_there_is_reported_before_anything_is_written(both: Any, tmp_path: Path) -> None:
     (_, first), _ = both
     out = tmp_path / "out"
-    ran = CliRunner().invoke(cli, ["report", str(first), "--against", str(tmp_path / "none"), "-o", str(out)])
-    assert ran.exit_code == 1
+    ran = invoke("report", first, "--against", tmp_path / "none", "-o", out, code=1)
     assert "none is no compiled model" in str(ran.exception)
     assert not out.exists()

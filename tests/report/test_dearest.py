@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import npu_memplan
 from npu_memplan.artifact import Artifact
-from npu_memplan.cli import cli
 from npu_memplan.problem import Agent
 from npu_memplan.report.facts.dearest import dearest_lines, operator_times
+from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
@@ -52,14 +51,14 @@ def test_the_table_names_what_explain_knows(mixed: Path) -> None:
     heading, *rows = dearest_lines(artifact)
     assert heading.split() == ["operator", "on", "cycles", "share"]
     name = rows[0].split()[0]
-    said = CliRunner().invoke(cli, ["explain", str(mixed), name]).output
+    said = invoke("explain", mixed, name, code=None).output
     assert f"about {operator_times(artifact)[0].cycles:,} cycles" in said
-    assert "\n".join(rows) in CliRunner().invoke(cli, ["explain", str(mixed)]).output
+    assert "\n".join(rows) in invoke("explain", mixed, code=None).output
     assert "\n".join(rows) in (mixed / "memory.txt").read_text(encoding="utf-8")
 
 
 def test_json_has_all_of_them(mixed: Path) -> None:
-    facts = json.loads(CliRunner().invoke(cli, ["explain", str(mixed), "--json"]).output)
+    facts = json.loads(invoke("explain", mixed, "--json", code=None).output)
     assert len(facts["times"]) == len(operator_times(Artifact.load(mixed)))
     assert facts["times"][0]["share"] > 0
 

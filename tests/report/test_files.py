@@ -18,6 +18,7 @@ from npu_memplan.files.paths import OutputError, write_whole
 from npu_memplan.report.files import buffers_csv, png_map, summary_csv, trace_json, write_reports
 from npu_memplan.report.page.html import html_report, report_data
 from npu_memplan.verify import VerificationError
+from tests.support.entry import invoke
 
 
 def test_buffers_csv(small: Artifact) -> None:
@@ -52,7 +53,7 @@ def test_no_cell_is_a_formula(small: Artifact, start: str) -> None:
 
 def test_a_plans_csv_keeps_its_names(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("id,lower,upper,size\n=1+1,0,2,64\n")
-    assert CliRunner().invoke(cli, ["plan", str(tmp_path / "p.csv"), "-o", str(tmp_path / "q.csv")]).exit_code == 0
+    invoke("plan", tmp_path / "p.csv", "-o", tmp_path / "q.csv")
     assert (tmp_path / "q.csv").read_text() == "id,lower,upper,size,offset\n=1+1,0,2,64,0\n"
 
 
@@ -113,8 +114,7 @@ def test_png_is_drawn_when_matplotlib_is_there(small: Artifact) -> None:
 
 def test_report_command_writes_all_files_and_nothing_else(small: Artifact, tmp_path: Path) -> None:
     small.save(tmp_path)
-    result = CliRunner().invoke(cli, ["report", str(tmp_path), "--json"])
-    assert result.exit_code == 0, result.output
+    result = invoke("report", tmp_path, "--json")
     files = json.loads(result.stdout)["files"]
     names = {"report.html", "memory.txt", "buffers.csv", "summary.csv", "trace.json"}
     assert {Path(p).name for p in files.values()} == names

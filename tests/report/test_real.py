@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.cli import cli
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent
@@ -20,6 +18,7 @@ from npu_memplan.report.facts.memory import memory_view
 from npu_memplan.report.facts.npu_work import npu_findings, npu_labels, stream_operations
 from npu_memplan.report.text.explain import explain_peak
 from npu_memplan.report.text.memory_txt import memory_text
+from tests.support.entry import invoke
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 
@@ -29,8 +28,7 @@ Compiled = Callable[..., tuple[Artifact, Path]]
 @pytest.mark.parametrize("name", ["kws_ref_model", "vww_96_int8", "tf2_mobilenet_v2_1.0_224_ptq"])
 def test_page_of_a_real_model(compiled: Compiled, browser: Any, name: str, tmp_path: Path) -> None:
     _, folder = compiled(name)
-    result = CliRunner().invoke(cli, ["report", str(folder), "-o", str(tmp_path), "--json"])
-    assert result.exit_code == 0, result.output
+    invoke("report", folder, "-o", tmp_path, "--json")
     page = tmp_path / "report.html"
     assert page.stat().st_size < 2_000_000
     browser.open(page)
@@ -111,8 +109,8 @@ def test_explain_of_a_real_model_adds_up(compiled: Compiled) -> None:
 
 def test_too_small_a_pool_is_reported_in_full(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     model = shared_model("vww_96_int8")
-    result = CliRunner().invoke(
-        cli, ["compile", str(model), "-o", str(tmp_path / "out"), "--pool", "sram=64KiB", "--npu-compiler", "vela"]
+    result = invoke(
+        "compile", model, "-o", tmp_path / "out", "--pool", "sram=64KiB", "--npu-compiler", "vela", code=None
     )
     error = result.exception
     assert isinstance(error, PlanningError)
@@ -143,8 +141,7 @@ def test_a_small_pool_gets_a_plan_that_runs_bit_exactly(
 
     model, out = shared_model(name), tmp_path / "small"
     options = ("--pool", f"sram={size}", "--effort", "quick", "--no-check", "--json")
-    result = CliRunner().invoke(cli, ["compile", str(model), "-o", str(out), *options])
-    assert result.exit_code == 0, result.output
+    result = invoke("compile", model, "-o", out, *options)
     answer = json.loads(result.stdout)
     assert answer["pools"][0]["used_bytes"] <= answer["pools"][0]["capacity_bytes"] == size
     ran = create("local", out, RunOptions(checks=True))

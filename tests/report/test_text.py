@@ -20,6 +20,7 @@ from npu_memplan.report.facts.memory import memory_view
 from npu_memplan.report.text.diff import compare_plans
 from npu_memplan.report.text.explain import ExplainError, explain_name, explain_peak
 from npu_memplan.report.text.memory_txt import ascii_map, memory_text, print_memory
+from tests.support.entry import invoke
 
 Golden = Callable[[str, str], None]
 
@@ -171,11 +172,11 @@ def test_diff_can_fail_a_build(built: Path, small: Artifact, tmp_path: Path) -> 
     other = tmp_path / "other"
     other.mkdir()
     dataclasses.replace(small, stream_bytes=1).save(other)
-    assert CliRunner().invoke(cli, ["diff", str(built), str(other)]).exit_code == 0
-    assert CliRunner().invoke(cli, ["diff", str(built), str(other), "--exit-code"]).exit_code == 1
+    invoke("diff", built, other)
+    invoke("diff", built, other, "--exit-code", code=1)
 
 
 def test_an_absent_artifact_is_a_user_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["explain", str(tmp_path / "none")])
+    result = invoke("explain", tmp_path / "none", code=None)
     assert "is no compiled model" in str(result.exception)
     assert "npu-memplan compile MODEL.tflite" in str(result.exception)

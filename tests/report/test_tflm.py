@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.cli import cli
 from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.planners import plan as make_plan
 from npu_memplan.problem import BufferKind
 from npu_memplan.report.files import ReportError
 from npu_memplan.report.tflm import read_model, tflm_model, with_metadata, with_plan
 from npu_memplan.verify import check
+from tests.support.entry import invoke
 
 runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
 Models = Callable[[str], Path]
@@ -126,8 +125,7 @@ def test_report_writes_it(small: Artifact, shared_model: Models, tmp_path: Path)
     path = shared_model("vww_96_int8")
     replace(small, source_sha256=hashlib.sha256(path.read_bytes()).hexdigest()).save(tmp_path)
     out = tmp_path / "planned.tflite"
-    result = CliRunner().invoke(cli, ["report", str(tmp_path), "--tflm", str(out), "--model", str(path)])
-    assert result.exit_code == 0, result.output
+    result = invoke("report", tmp_path, "--tflm", out, "--model", path)
     assert "55,296 bytes (54.00 KiB), optimal" in result.output
     np.testing.assert_array_equal(run(out.read_bytes(), 400_000)[0], run(path.read_bytes(), 400_000)[0])
 
@@ -140,5 +138,5 @@ def test_refusals(small: Artifact, shared_model: Models, tmp_path: Path) -> None
     with pytest.raises(NetworkError, match="text is not a TFLite file: bytes 4 to 8 must be TFL3"):
         tflm_model(b"not a model", "text")
     small.save(tmp_path)
-    result = CliRunner().invoke(cli, ["report", str(tmp_path), "--tflm", str(tmp_path / "out.tflite")])
+    result = invoke("report", tmp_path, "--tflm", tmp_path / "out.tflite", code=None)
     assert "give --model MODEL.tflite" in str(result.exception)

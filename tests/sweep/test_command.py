@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.sweep import Swept
+from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
 
 from .conftest import DIGITS
 
 
 def call(*words: object) -> Result:
-    return CliRunner().invoke(cli, ["sweep", *map(str, words)])
+    return invoke("sweep", *words, code=None)
 
 
 TARGETS = (

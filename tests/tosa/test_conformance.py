@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner.npu_model.spec.u85 import CONFIRMED
-from npu_memplan.cli import cli
 from npu_memplan.exactness import TOSA_EXACT
+from tests.support.entry import invoke
 from tests.support.tosa_case import EQUAL, try_case
 
 from .conftest import CONTROL, OPERATORS
@@ -46,9 +45,9 @@ def test_both_sides_of_jumps_equal_the_reference_model(
 
 def test_simulate_compiles_runs_and_compares(conformance: Path) -> None:
     path = _first(conformance, "select") / "test.tosa"
-    said = CliRunner().invoke(cli, ["simulate", str(path), "--accelerator", "ethos-u85-256", "--reference", str(path)])
+    said = invoke("simulate", path, "--accelerator", "ethos-u85-256", "--reference", path, code=None)
     assert (said.exit_code, said.output.splitlines()[-1]) == (0, "bit-exact"), said.output
-    without = CliRunner().invoke(cli, ["simulate", str(path)])
+    without = invoke("simulate", path, code=None)
     assert "test.tosa is TOSA, which Vela compiles first: give --accelerator, e.g. ethos-u85-256" in str(
         without.exception
     )
@@ -57,19 +56,17 @@ def test_simulate_compiles_runs_and_compares(conformance: Path) -> None:
 def test_a_compiled_graph_runs_on_its_planned_pools(conformance: Path, tmp_path: Path) -> None:
     path = _first(conformance, "matmul") / "test.tosa"
     arguments = [str(path), "--accelerator", "ethos-u85-256", "-o", str(tmp_path / "made"), "--json"]
-    compiled = CliRunner().invoke(cli, ["compile", *arguments])
-    assert compiled.exit_code == 0, compiled.output
+    compiled = invoke("compile", *arguments)
     assert json.loads(compiled.stdout)["exactness"]["exact"] == 1
     arguments = [str(tmp_path / "made"), "--on", "local", "--reference", str(path), "--json"]
-    ran = CliRunner().invoke(cli, ["run", *arguments])
-    assert ran.exit_code == 0, ran.output
+    ran = invoke("run", *arguments)
     assert json.loads(ran.stdout)["bit_exact"]
 
 
 @pytest.mark.parametrize("more", [["--accelerator", "none"], ["--host-ops", "ADD"]])
 def test_options_that_tosa_has_no_use_for(conformance: Path, tmp_path: Path, more: list[str]) -> None:
     path = _first(conformance, "sub") / "test.tosa"
-    said = CliRunner().invoke(cli, ["compile", str(path), "-o", str(tmp_path / "made"), *more])
+    said = invoke("compile", path, "-o", tmp_path / "made", *more, code=None)
     assert said.exit_code
     assert "test.tosa is TOSA, " in str(said.exception)
     assert not (tmp_path / "made").exists()
@@ -77,7 +74,7 @@ def test_options_that_tosa_has_no_use_for(conformance: Path, tmp_path: Path, mor
 
 def test_native_lowering_names_the_operator_that_it_has_no_layer_for(conformance: Path, tmp_path: Path) -> None:
     path = _first(conformance, "sub") / "test.tosa"  # of 32-bit values
-    said = CliRunner().invoke(cli, ["compile", str(path), "-o", str(tmp_path / "made"), "--npu-compiler", "tvm"])
+    said = invoke("compile", path, "-o", tmp_path / "made", "--npu-compiler", "tvm", code=None)
     assert said.exit_code
     assert "test.tosa has no native lowering: its outputs: " in str(said.exception)
     assert not (tmp_path / "made").exists()

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner.references.other_formats import TosaReference, find_tool
-from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.exactness import TOSA_LAYERS
 from npu_memplan.frontend.tosa.layers import TosaLayersError, build_layers
 from npu_memplan.models.tosa import read_tosa_graph
+from tests.support.entry import invoke
 from tests.support.on_model import run_program
 from tests.support.tosa_graphs import DOUBLE, TosaFile
 from tests.support.tosa_operators import CASES, ONLY_U85
@@ -63,12 +62,10 @@ def test_layers_equal_the_reference_model(kind: str, seed: int, u85_of: Callable
 def test_an_exported_network_is_planned_in_stripes_and_run(tmp_path: Path, name: str, operators: int) -> None:
     made, model = str(tmp_path / "made"), str(NETWORKS / f"{name}.tosa")
     words = ["--accelerator", "ethos-u55-128", "--npu-compiler", "tvm", "--stripes", "--no-check", "-o", made, "--json"]
-    compiled = CliRunner().invoke(cli, ["compile", model, *words])
-    assert compiled.exit_code == 0, compiled.output
+    compiled = invoke("compile", model, *words)
     document = json.loads(compiled.stdout)
     assert document["exactness"]["exact"] == operators
-    ran = CliRunner().invoke(cli, ["run", made, "--on", "local", "--reference", model, "--json"])
-    assert ran.exit_code == 0, ran.output
+    ran = invoke("run", made, "--on", "local", "--reference", model, "--json")
     assert json.loads(ran.stdout)["bit_exact"]
 
 
@@ -78,10 +75,8 @@ def test_what_only_ethosu85_has_runs_on_planned_pools(tmp_path: Path, kind: str)
     made, model = str(tmp_path / "made"), tmp_path / "model.tosa"
     model.write_bytes(ONLY_U85[kind](np.random.default_rng(11)))
     words = ["--accelerator", "ethos-u85-512", "--npu-compiler", "tvm", "--no-check", "-o", made]
-    compiled = CliRunner().invoke(cli, ["compile", str(model), *words])
-    assert compiled.exit_code == 0, compiled.output
-    ran = CliRunner().invoke(cli, ["run", made, "--on", "local", "--reference", str(model), "--json"])
-    assert ran.exit_code == 0, ran.output
+    invoke("compile", model, *words)
+    ran = invoke("run", made, "--on", "local", "--reference", model, "--json")
     assert json.loads(ran.stdout)["bit_exact"]
 
 

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from npu_memplan.cli import cli
 from npu_memplan.problem import Agent
 from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.options import REFUSED, TvmcOptions, parse_compile
+from tests.support.entry import invoke
 
 
 def parse(*arguments: str) -> TvmcOptions:
@@ -190,8 +189,7 @@ def test_a_bad_board_file_is_refused(tmp_path: Path, text: str, part: str) -> No
 
 
 def test_help_lists_the_options() -> None:
-    shown = CliRunner().invoke(cli, ["tvmc", "compile", "--help-all"])
-    assert shown.exit_code == 0
+    shown = invoke("tvmc", "compile", "--help-all")
     for option in (
         "--target ",
         "--pass-config",
@@ -204,7 +202,7 @@ def test_help_lists_the_options() -> None:
 
 @pytest.mark.parametrize("name", ["run", "micro", "tune"])
 def test_removed_subcommands_point_to_what_replaces_them(name: str) -> None:
-    result = CliRunner().invoke(cli, ["tvmc", name, "module.tar", "--device", "micro"])
+    result = invoke("tvmc", name, "module.tar", "--device", "micro", code=None)
     assert isinstance(result.exception, TvmcError)
     assert f"tvmc {name} is not available" in str(result.exception)
 
@@ -212,16 +210,12 @@ def test_removed_subcommands_point_to_what_replaces_them(name: str) -> None:
 def test_compile_writes_the_tar_or_nothing(tmp_path: Path) -> None:
     example = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
     output = tmp_path / "out.tar"
-    done = CliRunner().invoke(cli, ["tvmc", "compile", "--target=ethos-u,c", str(example), "-o", str(output)])
-    assert done.exit_code == 0, done.output
+    invoke("tvmc", "compile", "--target=ethos-u,c", example, "-o", output)
     assert output.is_file()
-    missing = CliRunner().invoke(cli, ["tvmc", "compile", str(tmp_path / "none.tflite"), "-o", str(tmp_path / "b.tar")])
+    missing = invoke("tvmc", "compile", tmp_path / "none.tflite", "-o", tmp_path / "b.tar", code=None)
     assert missing.exception is not None
-    small = CliRunner().invoke(
-        cli,
-        ["tvmc", "compile", str(example), "-o", str(tmp_path / "b.tar"), "--workspace-pools=sram",
-         "--workspace-pools-size-hint-bytes=sram:16"],
-    )  # fmt: skip
+    hints = "--workspace-pools=sram", "--workspace-pools-size-hint-bytes=sram:16"
+    small = invoke("tvmc", "compile", example, "-o", tmp_path / "b.tar", *hints, code=None)
     assert "required" in str(small.exception)
     assert [p.name for p in tmp_path.iterdir()] == ["out.tar"]
 
@@ -230,6 +224,5 @@ def test_the_command_says_what_was_run(tmp_path: Path, monkeypatch: pytest.Monke
     model = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"
     for check, words in (("never", "expected exact (not run)"), ("always", "checked on 2 inputs (host C)")):
         monkeypatch.setenv("NPU_MEMPLAN_CHECK", check)
-        done = CliRunner().invoke(cli, ["tvmc", "compile", "--target=c", "-o", str(tmp_path / "m.tar"), str(model)])
-        assert done.exit_code == 0, done.output
+        done = invoke("tvmc", "compile", "--target=c", "-o", tmp_path / "m.tar", model)
         assert words in done.output

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 import tflite
-from click.testing import CliRunner
 
-from npu_memplan.cli import cli
 from npu_memplan.ethosu.stream.encode import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.models.network import Network
@@ -22,6 +20,7 @@ from npu_memplan.models.vela_file import ArenaPlan, NpuOperator, rebuild_file
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import board_names, load_board
 from npu_memplan.vela_tflite.emit import emit
+from tests.support.entry import invoke
 from tests.support.real_data import real_model
 
 pytest.importorskip("tflite_micro")
@@ -37,7 +36,7 @@ def wrong_findings(tmp_path: Path, content: bytes, *more: str, board: str = U55)
     """(topic, text) of what `check` calls wrong."""
     path = tmp_path / "net.tflite"
     path.write_bytes(content)
-    done = CliRunner().invoke(cli, ["check", str(path), "--board", board, "--json", *more])
+    done = invoke("check", path, "--board", board, "--json", *more, code=None)
     document = json.loads(done.output)
     found = [(f["topic"], f["text"]) for f in document["findings"] if f["level"] == "WRONG"]
     assert (done.exit_code, document["wrong"]) == (int(bool(found)), len(found))
@@ -66,8 +65,7 @@ def test_a_right_file_has_nothing_wrong(tmp_path: Path, name: str) -> None:
 def test_the_text_says_what_the_firmware_needs(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(right())
-    done = CliRunner().invoke(cli, ["check", str(path), "--board", U55])
-    assert done.exit_code == 0
+    done = invoke("check", path, "--board", U55)
     assert f"net.tflite on {U55}: nothing wrong was found" in done.output
     assert "ok     operators    the firmware has to register ethos-u" in done.output
     assert "planned tensors need 5,968 bytes; TFLite Micro adds" in done.output
@@ -96,12 +94,12 @@ def test_a_file_that_vela_has_not_compiled_names_our_command(tmp_path: Path) -> 
 def test_the_verdict_has_the_npus_time_and_the_cpus_operators(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(right("keyword_scrambled_8bit"))
-    first = CliRunner().invoke(cli, ["check", str(path), "--board", U55]).output.splitlines()[0]
+    first = invoke("check", path, "--board", U55, code=None).output.splitlines()[0]
     assert re.search(
         r"; NPU about \d+\.\d{3} to \d+\.\d{3} ms \(estimated\); \d+ of \d+ operators on the CPU \(.*SVDF", first
     ), first
     assert first.endswith("whose time is not estimated")
-    document = json.loads(CliRunner().invoke(cli, ["check", str(path), "--board", U55, "--json"]).output)
+    document = json.loads(invoke("check", path, "--board", U55, "--json", code=None).output)
     assert 0 < document["npu_ms"] == document["npu_ms_by_model"]["shared by halves"]
     assert document["npu_ms"] < max(document["npu_ms_by_model"].values())
     assert "SVDF" in document["cpu_operators"]
@@ -110,7 +108,7 @@ def test_the_verdict_has_the_npus_time_and_the_cpus_operators(tmp_path: Path) ->
 def test_without_a_board_all_that_have_the_npu_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(right())
-    done = CliRunner().invoke(cli, ["check", str(path), "--json"])
+    done = invoke("check", path, "--json", code=None)
     document = json.loads(done.output)
     assert (done.exit_code, document["board"], document["npu_ms"]) == (0, None, None)
     texts = [f["text"] for f in document["findings"] if f["topic"] == "board"]
@@ -118,14 +116,14 @@ def test_without_a_board_all_that_have_the_npu_are_listed(tmp_path: Path) -> Non
     assert [text.partition(":")[0] for text in texts] == have
     for text in texts:  # the time is that of a check for the board alone
         name = text.partition(":")[0]
-        headline = CliRunner().invoke(cli, ["check", str(path), "--board", name]).output.splitlines()[0]
+        headline = invoke("check", path, "--board", name, code=None).output.splitlines()[0]
         assert text.partition("; ")[2] in headline
 
 
 def test_a_board_that_lacks_the_mode_or_the_room_is_said(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(right())
-    done = CliRunner().invoke(cli, ["check", str(path), "--memory-mode", "Dedicated_Sram"])
+    done = invoke("check", path, "--memory-mode", "Dedicated_Sram", code=None)
     assert re.search(r"note +board +himax|note +board +alif-e7-hp: does not fit: .*Dedicated_Sram", done.output)
 
 

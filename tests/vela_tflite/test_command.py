@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from npu_memplan.checking import claims
-from npu_memplan.cli import cli
 from npu_memplan.errors import InternalError, NpuMemplanError
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.process.incidents import STRICT
+from tests.support.entry import QUICK, invoke
 from tests.support.real_data import real_model
 from tests.support.sliced_batch import split_then
 
@@ -21,22 +21,7 @@ MODEL = str(real_model("micro_speech_quantized"))
 
 
 def compiled(output: Path, *more: str) -> Result:
-    return CliRunner().invoke(
-        cli,
-        [
-            "compile",
-            MODEL,
-            "--emit",
-            "vela-tflite",
-            "--objective",
-            "bytes",
-            "--effort",
-            "quick",
-            "-o",
-            str(output),
-            *more,
-        ],
-    )
+    return invoke("compile", MODEL, "--emit", "vela-tflite", *QUICK, "-o", output, *more, code=None)
 
 
 def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
@@ -47,7 +32,7 @@ def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
     assert "results    4 operators, 3 expected exact (not run) against tflite-micro: the check is off" in done.output
     assert "within a step of tflite-micro: FULLY_CONNECTED (float32 scales: ties differ)" in done.output  # it is Vela's
     assert "operators  ethos-u: the resolver has to know these" in done.output
-    simulated = CliRunner().invoke(cli, ["simulate", str(output), "--reference", MODEL, "--json"])
+    simulated = invoke("simulate", output, "--reference", MODEL, "--json", code=None)
     assert json.loads(simulated.output)["bit_exact"] is True
     taken = compiled(output)
     assert isinstance(taken.exception, NpuMemplanError)
@@ -80,7 +65,7 @@ def test_it_says_whether_the_arena_fits(
 def test_an_arena_above_velas_names_the_pool_that_keeps_it(tmp_path: Path) -> None:
     given = "compile", str(real_model("kws_ref_model")), "--emit", "vela-tflite", "--board", "alif-e7-hp"
     words = (*given, "--objective", "cycles", "--effort", "quick", "--no-check", "-o", str(tmp_path / "kws.tflite"))
-    said = CliRunner().invoke(cli, words).output
+    said = invoke(*words, code=None).output
     (theirs,) = re.findall("Vela's own: ([0-9,]+)", said)
     assert f"larger than Vela's, for fewer cycles: --pool sram={theirs.replace(',', '')} keeps that" in said
 
@@ -100,7 +85,7 @@ def test_fast_memory_counts_in_the_arena(tmp_path: Path) -> None:
     done = compiled(file, *target)
     fast = json.loads(compiled(file, *target, "--force", "--json").output)["fast_memory_bytes"]
     assert "which TFLite Micro counts in its arena, too" in done.output
-    said = CliRunner().invoke(cli, ["check", str(file), "--arena", str(fast - 16)]).output
+    said = invoke("check", file, "--arena", fast - 16, code=None).output
     assert f"the planned tensors need {fast:,}: 16 too few" in said
 
 
@@ -127,12 +112,12 @@ def test_a_wrong_file_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     model, output = tmp_path / "conv.tflite", tmp_path / "x.tflite"
     model.write_bytes(split_then("CONV_2D", batch=1))
     words = ["compile", str(model), "--emit", "vela-tflite", "--npu-compiler", "tvm", "-o", str(output)]
-    done = CliRunner().invoke(cli, [*words, "--check"])
+    done = invoke(*words, "--check", code=None)
     assert "operator 1 CONV_2D 't4' differs from tflite-micro" in done.output
     assert "CONV_2D: the resolver has to know these" in done.output
     output.unlink()
     monkeypatch.setattr(claims, "_TRIED", 0)
-    wrong = CliRunner().invoke(cli, [*words, "--check"])
+    wrong = invoke(*words, "--check", code=None)
     assert isinstance(wrong.exception, InternalError)
     assert "first in operator 1 CONV_2D" in str(wrong.exception)
     assert list(tmp_path.iterdir()) == [model]

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.references.kernels import TFLiteReference
-from npu_memplan.cli import cli
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela_tflite.emit import REGION, distance_in
+from tests.support.entry import invoke
 from tests.support.tflm_npu import MicroWithNpu, SharedArena
 from tests.vela_tflite.test_emit import random_inputs
 
@@ -26,7 +25,7 @@ CC, ARM_CC, QEMU = (shutil.which(name) for name in ("gcc", "arm-none-eabi-gcc", 
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    made = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    made = invoke(*arguments, code=None)
     return made.exit_code, made.output if made.exception is None or made.output else str(made.exception)
 
 

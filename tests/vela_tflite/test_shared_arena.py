@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from fvp_runner.references.kernels import TFLiteReference
-from npu_memplan.cli import cli
 from npu_memplan.models.tflite import read_network
+from tests.support.entry import invoke
 from tests.support.real_data import real_model
 from tests.support.tflm_npu import MicroWithNpu, SharedArena
 from tests.vela_tflite.test_emit import random_inputs
@@ -22,7 +21,7 @@ NAMES = ("kws_ref_model", "micro_speech_quantized")
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    made = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    made = invoke(*arguments, code=None)
     return made.exit_code, made.output if made.exception is None or made.output else str(made.exception)
 
 
