@@ -8,7 +8,7 @@ does.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -35,9 +35,6 @@ from ..problem import Lifetime, Plan, Problem
 @click.option("--table", is_flag=True, help="Print the table of memory.txt, write nothing.")
 @click.option("--against", type=FOLDER, metavar="DIRECTORY",
               help="Also write compare.html: this model beside another one, and say what differs.")  # fmt: skip
-@click.option("--tflm", type=FILE, metavar="OUT.tflite",
-              help="Also write MODEL with its plan as OfflineMemoryAllocation metadata, for TFLite-Micro.")  # fmt: skip
-@click.option("--model", type=FILE, metavar="MODEL.tflite", help="The model that was compiled; needed by --tflm.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def report_command(
     directory: Path,
@@ -48,14 +45,9 @@ def report_command(
     png: bool,
     table: bool,
     against: Path | None,
-    tflm: Path | None,
-    model: Path | None,
     as_json: bool,
 ) -> None:
     from ..report.files import ReportError, write_reports
-
-    if tflm is not None and model is None:
-        raise ReportError("--tflm needs the model it is written from; give --model MODEL.tflite")
 
     if plan_file is not None:
         artifact, directory = bare_artifact(directory, plan_file), directory.parent
@@ -86,13 +78,6 @@ def report_command(
     manifest.add(directory, written.values())  # beside plan.json they are part of the artifact
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
-    if tflm is not None:
-        from ..report.tflm import read_model, write_tflm
-
-        assert model is not None
-        bridge = write_tflm(read_model(model, artifact), tflm)
-        document["tflm"] = asdict(bridge)
-        lines.append(bridge.to_text())
     if changes is not None:
         document["against"] = changes.to_dict()
         lines += ["", changes.to_text().rstrip()]

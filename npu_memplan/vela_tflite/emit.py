@@ -203,7 +203,7 @@ class Emitted:
     @property
     def cycles(self) -> int:
         """The NPU's cycles by the nominal estimate."""
-        return next(iter(self.by_model.values()))
+        return next(iter(self.by_model.values()), 0)
 
     @property
     def available_bytes(self) -> int | None:
@@ -220,6 +220,8 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     _check(options, model)
     if (subgraphs := len(read_network(data, model.name).subgraphs)) > 1:
         raise EmitError(f"{model.name} has {subgraphs} subgraphs; --emit vela-tflite writes files of one")
+    if options.accelerator == NO_NPU:
+        return _emit_for_cpu(model, data, options)
     forms: dict[tuple[str, str], Divided] = {}
 
     def load(wanted: CompileOptions) -> Loaded:
@@ -228,9 +230,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         requested = request(wanted)
         parts = divide_network(data, model.name, requested)
         if not any(isinstance(step, NpuPart) for step in parts.steps):
-            raise EmitError(
-                f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is"
-            )
+            raise EmitError(f"nothing of {model.name} runs on the NPU; --accelerator none plans it for the CPU alone")
         forms[wanted.npu_compiler, wanted.optimise] = parts
         arena = {requested.pools[0].name: parts.vela_arena_bytes} if parts.vela_arena_bytes else {}
         memory_map = wanted.memory_map()
@@ -267,13 +267,21 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     return _written(parts, planned, resident, by_model, memory_map.clock_hz)
 
 
+def _emit_for_cpu(model: Path, data: bytes, options: CompileOptions) -> Emitted:
+    """The file of a model for the CPU alone: its own operators, with places for their tensors."""
+    network = read_network(data, model.name)
+    if network.npu_calls:
+        raise FormatError(f"{model.name} is compiled for an NPU; name it with --accelerator")
+    parts = Divided(data, network, network.cpu_operators, 0)
+    loaded = pipeline.lower(Loaded(request(options), model, data, as_module(parts), {}))
+    return _written(parts, pipeline.plan(_extract_network(loaded)), b"", {}, 0.0)
+
+
 def _extract_network(loaded: Loaded) -> Extracted:
     return pipeline.extract_problem(loaded).under_terms(_for_tflite_micro)
 
 
 def _check(options: CompileOptions, model: Path) -> None:
-    if options.accelerator == NO_NPU:
-        raise EmitError("--emit vela-tflite is a file with NPU operators; choose an --accelerator")
     if options.constant_pools:
         raise EmitError(
             "--emit vela-tflite keeps constants in the file, where base pointer 0 is; leave --constant-pool out"
@@ -350,13 +358,13 @@ def _written(
             added[index] = tensor
     content = rebuild_file(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added, resident)
     npu = [step for step in steps if isinstance(step, NpuOperator)]
-    (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}
+    options = vela.request.options
     return Emitted(
-        content, planned, accelerator(target).name, arena_bytes, fast_bytes, resident,
+        content, planned, options.accelerator, arena_bytes, fast_bytes, resident,
         sum(vela.vela_arena_bytes.values()), by_model, sum(vela.vela_stream_bounds.values()), clock_hz,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
-        ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), vela.notes,
-        sum(isinstance(step, CpuOperator) for step in steps), tuple(served),
+        (*(["ethos-u"] if npu else []), *sorted({step.name for step in steps if isinstance(step, CpuOperator)})),
+        vela.notes, sum(isinstance(step, CpuOperator) for step in steps), tuple(served),
     )  # fmt: skip
 
 
@@ -464,7 +472,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "resident_bytes": len(emitted.resident),
         "vela_arena_bytes": emitted.vela_arena_bytes or None,  # null: unknown
         "estimated_cycles": emitted.cycles,
-        "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz,  # of the NPU
+        "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz if emitted.by_model else None,  # of the NPU
         "unknown_calls": emitted.unknown_calls,
         "estimated_ms_by_model": {name: 1000 * n / emitted.clock_hz for name, n in emitted.by_model.items()},
         "vela_stream_cycles": emitted.vela_stream_cycles or None,
@@ -481,6 +489,8 @@ def summary(emitted: Emitted) -> dict[str, Any]:
 
 def _time(emitted: Emitted) -> str:
     """The time of an inference; of TFLite Micro's kernels, which the build chooses, nothing is known."""
+    if not emitted.by_model:
+        return f"time       CPU: {count_text(emitted.unknown_calls, 'call')} of TFLite Micro's kernels, not estimated"
     theirs = emitted.vela_stream_cycles
     vela = f"; Vela's own stream by the same estimate: {theirs:,}" if theirs else ""
     spent = milliseconds_between(emitted.by_model.values(), emitted.clock_hz)
@@ -524,15 +534,18 @@ def _arena_advice(emitted: Emitted) -> list[str]:
 def _lines(emitted: Emitted, output: Path) -> list[str]:
     vela = f"; Vela's own: {emitted.vela_arena_bytes:,}" if emitted.vela_arena_bytes else ""
     lines = [
-        f"{output.name}: {emitted.accelerator}, {len(emitted.content):,} bytes",
+        f"{output.name}: {emitted.accelerator if emitted.by_model else 'CPU alone'}, {len(emitted.content):,} bytes",
         f"arena      {emitted.arena_bytes:,} bytes planned ({emitted.planned.plan.status.value}){vela}",
         *_arena_advice(emitted),
         *_room(emitted),
         "           TFLite Micro adds its own structures and the scratch of its kernels",
         _time(emitted),
         f"operators  {', '.join(emitted.operators)}: the resolver has to know these",
-        f"NPU        {emitted.payload_bytes:,} bytes of payloads and {emitted.constants_bytes:,} of constants",
     ]
+    if emitted.by_model:
+        lines.append(
+            f"NPU        {emitted.payload_bytes:,} bytes of payloads and {emitted.constants_bytes:,} of constants"
+        )
     if emitted.fast_bytes:
         lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory,")
         lines.append("           which TFLite Micro counts in its arena, too")

@@ -74,7 +74,6 @@ READ = {
     "report --data": "report {pte} -o out --data {}",
     "report --plan": "report {csv} -o out --plan {}",
     "report --against": "report {art} -o out --against {}",
-    "report --model": "report {art} --tflm out.tflite --model {}",
     "explain directory": "explain {}",
     "explain --model": "explain {art} --advise --model {}",
     "diff before": "diff {} {art}",
@@ -101,7 +100,6 @@ WRITTEN = {
     "simulate --trace": "simulate {pte} --trace {}",
     "plan --output": "plan {csv} -o {}",
     "report --output": "report {art} -o {}",
-    "report --tflm": "report {art} --tflm {} --model {model}",
     "evidence --output": "evidence --on local --only hello_world_int8 -o {}",
     "tvmc compile --output": "tvmc compile {model} -o {}",
 }

@@ -60,8 +60,8 @@ def test_the_plan_of_a_compiled_model_is_a_problem_and_a_plan(cli, tmp_path: Pat
 
 
 def test_options_that_need_another_are_reported_before_anything_is_written(cli, tmp_path: Path) -> None:
-    outcome = cli("report", tmp_path, "--tflm", tmp_path / "x.tflite", "-o", tmp_path / "out")
-    assert outcome.err == "npu-memplan: --tflm needs the model it is written from; give --model MODEL.tflite\n"
+    outcome = cli("explain", tmp_path, "--model", tmp_path / "x.tflite")
+    assert "--model is for --advise" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
 
