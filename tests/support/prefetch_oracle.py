@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.compiled import random_state
 from npu_memplan.ethosu.schedule.prefetch.copies import Choice, Copy, DmaSchedule, Found, FreeCapacity
-from npu_memplan.ethosu.schedule.prefetch.search import FEWEST_CYCLES, WORK, CopySearch, Goal
+from npu_memplan.ethosu.schedule.prefetch.search import FEWEST_CYCLES, Goal
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
 from npu_memplan.ethosu.time import TimingModel
 from npu_memplan.ethosu.time.sharing import SharedMemory
@@ -259,10 +259,3 @@ class LocalSearch:
         x ^= x << 17 & _MASK
         self._chance[0] = x
         return (x >> 11) / (1 << 53)
-
-
-def best_copies(timed: TimedProgram, space: FreeCapacity, work: int = WORK) -> DmaSchedule:
-    """What is found with so much work."""
-    search = CopySearch(timed, space)
-    search.search_on(work)
-    return search.best

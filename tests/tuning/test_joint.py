@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.exact_prefetch import planned_in_place, programs
 from npu_memplan.ethosu.schedule.prefetch.copies import Choice, DmaSchedule, FreeCapacity, FreeRanges, OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.search import WORK, CopySearch
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.options import CompileOptions
 from tests.support.joint_prefetch import JointSchedule, SolverError, solve_jointly
@@ -49,6 +50,13 @@ def test_no_schedule_takes_fewer_cycles_than_the_bound(network: tuple[str, str, 
     assert joint.bound_cycles <= joint.model_cycles
     assert joint.schedule.cycles >= joint.bound_cycles > 0
     assert joint.schedule.cycles < replayed(timed, ()).cycles  # its copies are worth something
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=[name for name, _, _ in NETWORKS])
+def test_the_search_finds_no_slower_copies_than_the_solver(network: tuple[str, str, int]) -> None:
+    search = CopySearch(*stated(*network))
+    search.search_on(WORK // 2)
+    assert solved(*network).bound_cycles <= search.best.cycles <= solved(*network).schedule.cycles
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=[name for name, _, _ in NETWORKS])

@@ -31,16 +31,14 @@ from npu_memplan.ethosu.schedule.constants import (
     read_table,
 )
 from npu_memplan.ethosu.schedule.prefetch.copies import Choice, Copy, FreeCapacity, FreeRanges, OccupiedRange, insert
-from npu_memplan.ethosu.schedule.prefetch.search import without_copies
-from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram, TimedRun
+from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time.memory import Direction
 from npu_memplan.extract.program import Fixed
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.ranking import npu_calls
-from tests.support.exhaustive_copies import Exhaustive
-from tests.support.prefetch_oracle import Greedy, Room, best_copies
+from tests.support.prefetch_oracle import Greedy, Room
 
 OPERATIONS, LIMIT = 12, 400
 SPANS = st.tuples(st.integers(0, OPERATIONS - 1), st.integers(0, 5), st.integers(0, 20), st.integers(1, 8))
@@ -270,35 +268,6 @@ def test_a_stream_is_decoded_and_cut_once_wherever_it_lies(
     assert Slicer(there, second).slice_convolutions(1024) is not None
     assert len(worked) == once
     assert second.extended == first.extended != b""
-
-
-@pytest.mark.parametrize(("name", "npu_compiler"), [("hello_world_int8", "tvm"), ("micro_speech_quantized", "tvm")])
-@pytest.mark.parametrize("free_bytes", [512, 4096])
-def test_of_a_few_pieces_hardly_anything_is_better(
-    planned: Callable[..., Planned], name: str, npu_compiler: str, free_bytes: int
-) -> None:
-    timed = timed_program_of(planned(name, npu_compiler))
-    volume = FreeCapacity([], free_bytes, len(timed))
-    best = best_copies(timed, volume)
-    found = Exhaustive(timed, volume, without_copies(timed), 20_000).best()
-    assert found is not None
-    assert found == Exhaustive(timed, volume, best, 20_000).best() or found.cycles == best.cycles
-    assert found.cycles <= best.cycles <= 1.005 * found.cycles
-    assert Exhaustive(timed, volume, best, 1).best() is None
-    run, space = TimedRun(timed), Room(volume)
-    for index in range(len(timed)):  # what is found can be done
-        for copy in (c for c in found.copies if c.before == index):
-            constant = timed.constants[copy.constant]
-            assert space.full_at(constant.size_bytes, index - copy.unfinished, constant.readers[-1]) < 0
-            space.take(constant.size_bytes, index - copy.unfinished, constant.readers[-1], 0)
-            run.copy(copy.constant, copy.unfinished)
-        run.step(index, timed.reads.get(index) in {c.constant for c in found.copies})
-    assert run.cycles == found.cycles
-    rng = np.random.default_rng(3)
-    for _ in range(40):
-        max_lead = {k: int(rng.integers(1, 9)) for k in range(len(timed.constants))}
-        kept = frozenset(k for k in max_lead if rng.integers(4) == 0)
-        assert Greedy(timed, volume, Choice(kept, max_lead, bool(rng.integers(2)))).made.cycles >= found.cycles
 
 
 def test_in_turn_nothing_overtakes(planned: Callable[..., Planned]) -> None:
