@@ -276,10 +276,7 @@ def hybrid_claim(kind: str) -> Claim:
 
 
 def tosa_claim(kind: str, types: Collection[str], tried: bool) -> Claim:
-    """The claim on an operator of a TOSA file in Vela's stream; `types` of all its inputs and outputs.
-
-    `tried`: the stream is of an NPU that `TOSA_EXACT` speaks of.
-    """
+    """The claim on a TOSA operator in Vela's stream; `types` of all tensors, `tried`: `TOSA_EXACT`'s NPU."""
     if tried and frozenset(types) <= TOSA_EXACT.get(kind, frozenset()):
         return Claim(Exactness.EXACT, TOSA)
     return Claim(reason=f"no test holds Vela's {kind} of {', '.join(sorted(types))} on this NPU to {TOSA}")
@@ -302,10 +299,7 @@ def tosa_layer_claim(kind: str) -> Claim:
 
 
 def claim_lines(claims: Iterable[tuple[str, Claim]], ran: bool = True) -> list[str]:
-    """Lines about (kind of operator, claim) pairs: one that counts, and one for each thing that is not exact.
-
-    What was not `ran` is expected to be exact, and said to be no more.
-    """
+    """Lines about (kind of operator, claim) pairs: a count, and what is not exact; not `ran`: only expected."""
     claims = list(claims)
     if not claims:
         return []

@@ -441,10 +441,7 @@ class Artifact:
 
     @property
     def total_milliseconds(self) -> tuple[float, ...]:
-        """The time of one inference, as `npu_milliseconds`: NPU and CPU one after the other; empty where nothing is
-        known, or of the CPU's calls only cycles. What a call of the NPU takes by itself (driver, interrupt, caches) is
-        unknown.
-        """
+        """The time of one inference, NPU and CPU one after the other, as `npu_milliseconds`; empty: not known."""
         host = self.host_milliseconds
         if host is None:
             return self.npu_milliseconds if self.host_cycles is None else ()

@@ -55,10 +55,7 @@ def encode_weights(
     ifm_bits: int = 8,
     dilation_xy: tuple[int, int] = (1, 1),
 ) -> bytes:
-    """Compress weights [O, H, W, I] (zero point subtracted, within +-255) for one core; a multiple of 16 bytes.
-
-    Raises `WeightCodecError` for values out of range, which the codec would mangle silently.
-    """
+    """Compress weights [O, H, W, I] within +-255 for one core, to 16 bytes; `WeightCodecError` for others."""
     values = _check_weights(weights)
     # Depthwise weights have one order: the hardware ignores the part-kernel bit.
     part_kernel = part_kernel_first and not depthwise

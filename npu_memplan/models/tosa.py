@@ -48,10 +48,7 @@ def is_tosa(data: bytes) -> bool:
 
 
 def read_tosa(data: bytes, name: str) -> Network:
-    """The graph that runs; `NetworkError` for what is no sound TOSA file, `UnsupportedModelError` for types of others.
-
-    Constants keep no data here: Vela alone needs them, and reads them from the file.
-    """
+    """The graph that runs, without constants' data; `NetworkError`, `UnsupportedModelError` for other types."""
     if not is_tosa(data):
         raise NetworkError(f"{name} is not a TOSA file: bytes 4 to 8 must be TOSA, but are {bytes(data[4:8])!r}")
     try:

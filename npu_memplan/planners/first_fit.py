@@ -125,10 +125,7 @@ QUICK = "the time was over before the planner had a plan; this one reuses no hol
 
 
 def quick_layout(model: Model, limit: Sequence[int | None] | None = None) -> Layout | int:
-    """The layout, or the index of the item that found no place in its pools.
-
-    `limit` are heights not to exceed, by pool; the pools' hard sizes unless given.
-    """
+    """The layout, or the index of the item without a place, in heights of at most `limit`, by pool."""
     limit = model.capacity if limit is None else limit
     points = sorted({span[0] for item in model.items for span in item.lifetimes})
     points = points[:: 1 + len(points) // SPANS]  # each stands for those up to the next

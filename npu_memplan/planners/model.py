@@ -296,10 +296,7 @@ class Model:
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
-        """The items that each item may not freely share bytes with.
-
-        Quadratic in the number live together; planners for many buffers do without.
-        """
+        """The items that each item may not freely share bytes with; quadratic in the number that live together."""
         sets: list[set[int]] = [set() for _ in self.items]
         live: set[int] = set()
         self.look(LOOKS_AN_ITEM * len(self.items))
@@ -385,10 +382,7 @@ class Model:
     # -- cost of a pool ----------------------------------------------------
 
     def access_cost(self, i: int, pool: int) -> float:
-        """Cost of keeping item `i` in candidate `pool`: cycles to move its bytes, never less than in an earlier pool.
-
-        Where a pool states no bandwidth, the cost is bytes moved times the pool's place among the candidates.
-        """
+        """Cost of item `i` in candidate `pool`: cycles to move its bytes, or bytes times the pool's place."""
         cost = 0.0
         for rank, candidate in enumerate(self.items[i].pools):
             cost = max(cost, self._cycles(self.items[i], candidate, rank))

@@ -19,10 +19,7 @@ from itertools import accumulate, pairwise
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task: the values that it reads and makes (by number), the bytes that it needs meanwhile, and its cost.
-
-    `repeatable` says that it may run again, with the same result.
-    """
+    """One task: values that it reads and makes, bytes that it needs meanwhile, cost, whether it may run again."""
 
     reads: tuple[int, ...]
     makes: tuple[int, ...]
@@ -33,10 +30,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """Tasks in their order. Value v has `sizes_bytes[v]`; those that no task makes are always there and not counted.
-
-    `kept` values live on after the last task.
-    """
+    """Tasks in order; value v has `sizes_bytes[v]`, those that no task makes are not counted, `kept` live on."""
 
     tasks: tuple[Task, ...]
     sizes_bytes: tuple[int, ...]
@@ -287,10 +281,7 @@ _State = tuple[int, int]  # tasks run for the first time; bit set of values held
 
 
 def least_cost(graph: TaskGraph, limit_bytes: int, states: int) -> tuple[tuple[int, ...] | None, bool]:
-    """A schedule of least cost that never has more than `limit_bytes` live, and whether the search came to its end.
-
-    None when there is none, or when more than `states` states were looked at.
-    """
+    """A schedule of least cost within `limit_bytes`, or None, and whether at most `states` states ended it."""
     return _ExactSearch(graph, limit_bytes).run(states)
 
 

@@ -117,10 +117,7 @@ _T = TypeVar("_T")
 
 
 def irreducible(whole: Sequence[_T], infeasible: Callable[[list[_T]], bool], stop: Callable[[], bool]) -> list[_T]:
-    """Members of `whole` that are infeasible together; `stop` ends the work early.
-
-    Call it when all of them are known to be. Halves are left out first, then ever smaller runs.
-    """
+    """Members of `whole`, which is infeasible, that are so together; `stop` ends the work early."""
     kept = list(whole)
     chunk = max(1, len(kept) // 2)
     while kept and not stop():
@@ -160,10 +157,7 @@ def live_at(model: Model, point: int, pool: int) -> list[tuple[str, int]]:
 
 
 def overfull(model: Model, point: int, pool: int) -> list[str]:
-    """Buffers that must share `pool` at `point` and together are larger than it; none can be left out.
-
-    Empty where overlaps or alias groups are among them: their sizes do not simply add up.
-    """
+    """Buffers that overfill `pool` at `point`, none to spare; empty where some may overlap."""
     room = model.capacity[pool]
     must = [item for item in model.items if item.pools == (pool,) and item.size]
     live = [item for item in must if any(first <= point < last for first, last in item.lifetimes)]

@@ -489,10 +489,7 @@ class Sweep:
         return room
 
     def cheapest_first(self, refuted: list[tuple[int, frozenset[int]]]) -> Iterator[tuple[float, dict[int, int]]]:
-        """(cost, pool of each flexible item) in order of cost; what contains a refuted set in its pool is left out.
-
-        Ends early, and is `wide` then, after `EXPANSIONS` states: refuted sets may leave nothing of a great many.
-        """
+        """(cost, pool of each flexible item) in order of cost, without refuted sets; `wide` after `EXPANSIONS`."""
         if not self.layers:
             yield 0.0, {}
             return

@@ -127,10 +127,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class AliasGroup:
-    """Buffers with one placement: `members` are (buffer name, inner offset in bytes).
-
-    The members' bytes coincide on purpose, so they never conflict with each other.
-    """
+    """Buffers with one placement, which never conflict: `members` are (buffer name, inner offset in bytes)."""
 
     name: str
     members: tuple[tuple[str, Distance], ...]
@@ -210,10 +207,7 @@ class RowsRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowStream:
-    """An input of `rows` rows that the caller writes bit by bit, each row over the oldest one that is in `buffer`.
-
-    Row y lies in row y modulo the rows that the buffer has room for. `feeds` and `reads` are in order of time.
-    """
+    """An input whose `rows` the caller writes bit by bit, each over the oldest; `feeds`, `reads` are by time."""
 
     buffer: str
     row_bytes: Alignment

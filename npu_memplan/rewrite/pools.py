@@ -38,10 +38,7 @@ from ..problem import BufferKind, Plan, Problem, used_bytes
 
 @dataclass(frozen=True, slots=True)
 class PoolSlot:
-    """Bytes of a pool: index of the pool, offset in bytes (an int, or an expression of symbols).
-
-    An offset that is an expression is a multiple of `unit` for all values of the symbols.
-    """
+    """Bytes of a pool: its index, an offset (an int, or an expression of symbols, always a multiple of `unit`)."""
 
     pool: int
     offset: Any

@@ -106,10 +106,7 @@ ELEMENT_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part [y, y+shape[0]) x [x, x+shape[1]) x [c, ...) of a feature map, as a grid of bytes.
-
-    `shape`/`strides` (bytes) are rows, columns, channels or rows, columns, bricks, 16 channels.
-    """
+    """Part [y, y+shape[0]) x [x, x+shape[1]) x [c, ...) of a map as bytes: rows, columns, channels or bricks."""
 
     y: int
     x: int

@@ -290,10 +290,7 @@ _NONE = _Touches.from_spans({})
 
 
 def find_overlaps(program: NpuProgram) -> tuple[Overlap, ...]:
-    """Every allowed overlap, in the order of the first writes of the second buffers.
-
-    The caller must still check that nothing outside this program uses `first` afterwards.
-    """
+    """Every allowed overlap, by the first write of the second buffer; others may yet use `first` afterwards."""
     return tuple(_Search(program).run())
 
 

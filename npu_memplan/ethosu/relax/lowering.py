@@ -158,10 +158,7 @@ def lower_for_ethosu(
     lowering_target: LoweringTarget = FEW_BYTES,
     operators: OperatorOf | None = None,
 ) -> Any:
-    """Lower every `Codegen = "ethos-u"` function of a partitioned module to NPU operations.
-
-    `operators` says which operator of the source model a layer is (see `lower`).
-    """
+    """Lower every `Codegen = "ethos-u"` function of a module; `operators` gives a layer's operator (see `lower`)."""
     target = find_accelerator(accelerator)
     lowered: dict[str, tuple[Any, bytes]] = {}
     peaks: dict[str, list[int]] = {}

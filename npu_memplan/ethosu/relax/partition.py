@@ -474,10 +474,7 @@ Rejections = dict[str, tuple[str, str]]  # variable -> kind of layer, reason
 
 
 def group_host_calls(mod: Any, target: Architecture, exclude: Collection[str], rejections: Rejections) -> Any:
-    """`mod` with composites in place of the calls in `main` that the NPU `target` can run.
-
-    `exclude` are kinds of layers to leave on the host; why others stay there is added to `rejections`.
-    """
+    """`mod` with composites for calls in `main` that NPU `target` can run, kinds in `exclude` left out."""
     mutator = _Grouping(mod, target, exclude, rejections)
     mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
     return mutator.builder_.get()

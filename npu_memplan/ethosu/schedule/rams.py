@@ -201,10 +201,7 @@ def micro_blocks(accelerator: Architecture, work: BlockWork) -> Iterator[Shape]:
 
 
 def ram_layout(accelerator: Architecture, work: BlockWork, block: Shape, micro: Shape, spare: bool) -> RamLayout | None:
-    """The layout of `work` in OFM blocks of `block`; None when it does not fit or is no legal block.
-
-    `spare`: there is room for the next block of the input, or for its first rows.
-    """
+    """The layout of `work` in OFM blocks of `block`; None: no room, also for `spare` input rows, or not legal."""
     units = Shape(micro.height, micro.width, max(micro.depth, DEPTH_UNIT))
     if any(not size or size % unit for size, unit in zip(block.extents, units.extents, strict=True)):
         return None

@@ -278,10 +278,7 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
         return self.get_tensor_expr(constant)
 
     def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
-        """The value of a constant; bytes after it are padding.
-
-        TVM 0.27 wants as many bytes as the shape needs. Unnecessary when `test_padded_constants` passes without it.
-        """
+        """The value of a constant, whose further bytes are padding. Unnecessary when `test_padded_constants` passes."""
         kind = np.dtype(self.get_tensor_type_as_numpy(tensor_wrapper))
         tensor = tensor_wrapper.tensor
         shape = [int(tensor.Shape(i)) for i in range(tensor.ShapeLength())]  # none: a scalar
@@ -364,10 +361,7 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
         return super().convert_strided_slice(op)
 
     def convert_transpose_conv(self, op: Any) -> Any:
-        """Convert with the limits of its fused activation.
-
-        TVM 0.27 forgets them. Unnecessary when `test_fused_limits_near_a_half` passes without it.
-        """
+        """Convert with the limits of its activation. Unnecessary when `test_fused_limits_near_a_half` passes."""
         table, options = op.BuiltinOptions(), tflite.TransposeConvOptions()
         options.Init(table.Bytes, table.Pos)
         made, activation = super().convert_transpose_conv(op), options.FusedActivationFunction()

@@ -96,10 +96,7 @@ class Portfolio:
     reached: dict[tuple[Order, bool, float], float] = field(default_factory=dict)  # largest share of items placed
 
     def choose(self, tight: bool, follow: bool) -> tuple[Order, float]:
-        """The order to try and the amplitude of chance.
-
-        `tight`: the height aimed at is the bound. `follow`: there is a best placement to be followed.
-        """
+        """The order to try, and the amplitude of chance, for a height that is `tight`, or a best one to `follow`."""
         orders = ORDERS + FOLLOWING if follow else ORDERS
         noise = self.random.choice(NOISES)
         tried = [order for order in orders if (order, tight, ANY) in self.reached]
@@ -411,10 +408,7 @@ class Complete:
 
 
 def run(search: Search, context: Context, ceiling: int | None = None, enough: int | None = None) -> None:
-    """Narrow `search` until bound and best meet, `best <= enough`, or the budget is spent.
-
-    `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
-    """
+    """Narrow `search` until `best <= enough`, the bound, or the budget's end; `ceiling`: a hard pool's height."""
     complete = Complete(search, context.seed, enough)
     started, before = clock_s(), search.nodes
     while not context.is_exhausted():

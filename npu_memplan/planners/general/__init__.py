@@ -280,10 +280,7 @@ class SmallSearch:
         return SmallSearch(inside, pairs, nodes)
 
     def below(self, ceiling: int) -> bool | None:
-        """True: placed with every end <= `ceiling`; False: proven impossible; None: the budget is spent.
-
-        None too without the compiled searches, or for ends that they cannot count to.
-        """
+        """True: placed with every end <= `ceiling`; False: impossible; None: no budget, compiler, or small numbers."""
         if any(item.home + item.size > ceiling for item in self.items):
             return False
         functions = c_library().functions

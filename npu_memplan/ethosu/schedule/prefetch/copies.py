@@ -98,10 +98,7 @@ class Found:
 def insert(
     timed: TimedProgram, copies: tuple[Copy, ...], region: int, reblocked: bool
 ) -> tuple[NpuProgram, dict[str, int]]:
-    """The program with `copies`, and where their buffers are in the pool that is NPU region `region`.
-
-    `reblocked`: kernels in the best blocks for where they read their constants; else in their own.
-    """
+    """The program with `copies` to NPU region `region`, and their places; `reblocked`: kernels in other blocks."""
     program = timed.program
     names = Names(b.name for b in program.buffers)
     places: dict[str, int] = {}

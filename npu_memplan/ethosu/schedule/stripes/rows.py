@@ -120,10 +120,7 @@ class Sliced:
         return (np.minimum(reach, self._seen_rows) + 1) // 2
 
     def reading_of(self, written: Mapping[str, Map]) -> Sliced:
-        """The same layer over whole maps: windows may leave the last rows of a map that was `written` unread.
-
-        Rows of another length are other rows: a buffer may be written as one map and read as another.
-        """
+        """The same layer over whole maps: windows may leave the last rows of a `written` map unread."""
         if self.window is None or self.upscale is not Upscale.NONE:
             return self
         source = self.inputs[0]
@@ -147,10 +144,7 @@ class Sliced:
         return rows[0] * step - top, (rows[1] - 1) * step - top + self.window.height
 
     def upside_down(self, sizes: Mapping[str, int]) -> Sliced:
-        """The same layer with rows and bytes counted from the ends of its maps and buffers, for planning upwards.
-
-        `sizes` are the bytes of the buffers. Such a layer has no parts: its operation still counts from the start.
-        """
+        """The same layer with rows and bytes counted from the ends of maps and buffers, for planning upwards."""
 
         def flip_view(view: Map) -> Map:
             return replace(view, offset=sizes[view.buffer] - view.span((0, view.height))[1])
