@@ -73,10 +73,7 @@ def main() -> None:
     parser.add_argument("--effort", default="normal", choices=("quick", "normal", "max"))
     requested = parser.parse_args()
     options = CompileOptions(
-        requested.accelerator,
-        npu_compiler=requested.npu_compiler,
-        memory_mode="Shared_Sram",
-        effort=requested.effort,
+        requested.accelerator, npu_compiler=requested.npu_compiler, memory_mode="Shared_Sram", effort=requested.effort
     )
     ratios: dict[int, list[float]] = {}
     for model in requested.models:

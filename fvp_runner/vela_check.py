@@ -302,11 +302,7 @@ class FirmwareFacts:
 
 
 def check_network(
-    network: Network,
-    data: bytes,
-    board: Board | None,
-    requested: FirmwareFacts,
-    inputs: Sequence[Array],
+    network: Network, data: bytes, board: Board | None, requested: FirmwareFacts, inputs: Sequence[Array]
 ) -> list[Remark]:
     """Every finding, in the order in which a firmware would meet them; without `board`, not what it decides."""
     found = [

@@ -108,9 +108,7 @@ LOWER = TuningKnob(
 SIZE = TuningKnob("Vela saves bytes, not cycles", _vela_only({"optimise": "Size"}), of_backends=True)
 VELA = TuningKnob("Vela's streams", _npu_only({"npu_compiler": "vela", "stripes": False}), of_backends=True)
 OURS = TuningKnob(
-    "this package's native lowering",
-    _npu_only({"npu_compiler": "tvm", "stripes": False}),
-    of_backends=True,
+    "this package's native lowering", _npu_only({"npu_compiler": "tvm", "stripes": False}), of_backends=True
 )
 STRIPES = TuningKnob(
     "operations in stripes of rows, layers in turn",

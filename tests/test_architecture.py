@@ -365,16 +365,7 @@ def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu() -> None:
     assert [name_of(p) for p in readers if depends(p, "tvm")] == []
 
 
-_BESIDE_THE_NPU = (
-    "compiled",
-    "fixed_point",
-    "errors",
-    "names",
-    "vocabulary",
-    "target_data",
-    "problem",
-    "files.paths",
-)
+_BESIDE_THE_NPU = ("compiled", "fixed_point", "errors", "names", "vocabulary", "target_data", "problem", "files.paths")
 _LANGUAGE = tuple(f"npu_memplan.{name}" for name in ("ethosu", *_BESIDE_THE_NPU))
 
 

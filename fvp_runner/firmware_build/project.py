@@ -207,11 +207,7 @@ def _startup_files(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _program_files() -> list[tuple[str, str, str]]:
-    return [
-        ("header", f"{_FOLDER}/model.h", ""),
-        ("header", "src/pools.h", ""),
-        ("source", "src/main.c", ""),
-    ]
+    return [("header", f"{_FOLDER}/model.h", ""), ("header", "src/pools.h", ""), ("source", "src/main.c", "")]
 
 
 DRIVER = ("startup", "stack", "uart", "exit", "ethosu", "launch", "cache")

@@ -51,17 +51,7 @@ from .claims import (
     inputs_of,
     right_program,
 )
-from .judge import (
-    LIMIT,
-    LIMIT_OF_SEARCHES,
-    CheckMode,
-    CheckWork,
-    Judged,
-    is_right,
-    judge_program,
-    unit_of,
-    with_result,
-)
+from .judge import LIMIT, LIMIT_OF_SEARCHES, CheckMode, CheckWork, Judged, is_right, judge_program, unit_of, with_result
 from .sampling import SampleNetwork, check_sample, draw_sample, works_of_layers
 
 Written = tuple[Application, Artifact]
@@ -100,10 +90,7 @@ def _plan_other(others: Mapping[Path, CheckedProgram[str]], model: Path, options
 
 
 def _check_networks(
-    models: Mapping[str, Path],
-    folder: Path,
-    mode: CheckMode,
-    others: Mapping[Path, CheckedProgram[str]],
+    models: Mapping[str, Path], folder: Path, mode: CheckMode, others: Mapping[Path, CheckedProgram[str]]
 ) -> tuple[dict[str, Artifact], dict[Path, CheckedProgram[str]]]:
     """The networks with their checks; and by model the program to take in place of one that is wrong."""
     artifacts: dict[str, Artifact] = {}

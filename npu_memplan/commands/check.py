@@ -180,12 +180,7 @@ def _board_remarks(network: Network, file_bytes: int, system: CompileOptions) ->
 def _network_remarks(
     path: Path, data: bytes, system: CompileOptions, firmware: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
 ) -> tuple[list[Remark], dict[str, Any]]:
-    from fvp_runner import (
-        FirmwareFacts,
-        Level,
-        Remark,
-        check_network,
-    )
+    from fvp_runner import FirmwareFacts, Level, Remark, check_network
 
     from ..ethosu.stream.encode import ContainerError
     from ..models.flatbuffer import read_file
@@ -208,12 +203,7 @@ def _network_remarks(
 
 
 def _program_remarks(
-    name: str,
-    data: bytes,
-    board: Board,
-    firmware: FirmwarePools,
-    external: tuple[Path, ...],
-    inputs: tuple[str, ...],
+    name: str, data: bytes, board: Board, firmware: FirmwarePools, external: tuple[Path, ...], inputs: tuple[str, ...]
 ) -> list[Remark]:
     from fvp_runner import check_program
 

@@ -21,15 +21,7 @@ from .. import command_line
 from ..artifact import Artifact
 from ..artifact.board_fit import fit_of
 from ..cache import program_cache
-from ..command_line import (
-    FILE,
-    PLACE,
-    GroupedCommand,
-    Verbosity,
-    option_group,
-    show_progress,
-    verbosity,
-)
+from ..command_line import FILE, PLACE, GroupedCommand, Verbosity, option_group, show_progress, verbosity
 from ..exactness import Exactness
 from ..files.arrays import check_unused
 from ..files.folders import check_place

@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..command_line import (
-    PLACE,
-    GroupedCommand,
-    Verbosity,
-    by_name,
-    option_group,
-    show_progress,
-    verbosity,
-)
+from ..command_line import PLACE, GroupedCommand, Verbosity, by_name, option_group, show_progress, verbosity
 from ..files.arrays import check_unused
 from ..files.folders import check_place, staged_directory
 from ..names import split_names

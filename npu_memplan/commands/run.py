@@ -39,13 +39,7 @@ from ..models.flatbuffer import read_file
 from ..names import split_names
 
 if TYPE_CHECKING:
-    from fvp_runner import (
-        FrameworkReference,
-        RunOptions,
-        RunOutputs,
-        RunResult,
-        TFLiteReference,
-    )
+    from fvp_runner import FrameworkReference, RunOptions, RunOutputs, RunResult, TFLiteReference
 
 
 _what, _data, _checked = (
@@ -140,14 +134,7 @@ def command(
     as_json: bool,
     **own: Any,
 ) -> None:
-    from fvp_runner import (
-        NpuModelError,
-        RunCheckError,
-        RunOptions,
-        create,
-        run_steps,
-        wants_sanitizer,
-    )
+    from fvp_runner import NpuModelError, RunCheckError, RunOptions, create, run_steps, wants_sanitizer
 
     del own["method"], own["external"]  # `_directory` has them from the context
     if elf is not None:
@@ -215,12 +202,7 @@ _CALLS = 200  # of linked networks
 
 def _run_application(directory: Path, context: click.Context) -> None:
     """Linked networks, in a random order on their memory, each compared with itself alone."""
-    from fvp_runner import (
-        ApplicationRunner,
-        NpuModelError,
-        RunCheckError,
-        RunOptions,
-    )
+    from fvp_runner import ApplicationRunner, NpuModelError, RunCheckError, RunOptions
 
     given, typed = context.params, click.core.ParameterSource.COMMANDLINE
     others = [key for key in given if key not in _OF_APPLICATIONS]
@@ -352,12 +334,7 @@ def _compare(
     several: bool,
 ) -> tuple[RunResult, str]:
     """The comparison, and where references of the first inference disagree."""
-    from fvp_runner import (
-        compare_outputs,
-        describe_disagreements,
-        find_disagreements,
-        reference_steps,
-    )
+    from fvp_runner import compare_outputs, describe_disagreements, find_disagreements, reference_steps
 
     expected = reference_steps(model, sequence) if several else model.run(sequence[0])
     names = [slot.name for slot in artifact.outputs]

@@ -69,13 +69,7 @@ def command(
     as_json: bool,
     **system: Any,
 ) -> None:
-    from fvp_runner import (
-        LayerRecorder,
-        NetworkModel,
-        ProgramOptions,
-        run_program,
-        trace_json,
-    )
+    from fvp_runner import LayerRecorder, NetworkModel, ProgramOptions, run_program, trace_json
 
     from ..ethosu.time import printed_cycles
     from ..frontend.load import decoded_streams, network_memory_map, stream_bounds

@@ -202,11 +202,7 @@ def problem_and_plan(network: Network) -> tuple[Problem, Plan]:
 
 
 def place_networks(
-    networks: Mapping[str, Network],
-    name: str,
-    between: Between,
-    weights: Weights,
-    options: CompileOptions,
+    networks: Mapping[str, Network], name: str, between: Between, weights: Weights, options: CompileOptions
 ) -> tuple[Mapping[str, Network], Problem, Plan]:
     """The networks on their places in one memory, with the problem and plan of all."""
     both = {network: problem_and_plan(one) for network, one in networks.items()}

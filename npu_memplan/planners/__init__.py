@@ -32,16 +32,7 @@ from .first_fit import QUICK, placing, quick_layout
 from .model import Model, OutOfTime, PlannerUseError, PlanningError
 from .registry import DEFAULT_NODES, Context, Planner, does_not_fit, find, planner_names, register
 
-__all__ = [
-    "Context",
-    "Planner",
-    "PlannerUseError",
-    "PlanningError",
-    "gc_paused",
-    "plan",
-    "planner_names",
-    "register",
-]
+__all__ = ["Context", "Planner", "PlannerUseError", "PlanningError", "gc_paused", "plan", "planner_names", "register"]
 
 
 _lock = threading.Lock()

@@ -28,10 +28,7 @@ from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 
 
 def required_bytes(
-    loaded: Loaded,
-    planner: str = "auto",
-    node_budget: int | None = None,
-    outlines: dict[Any, Any] | None = None,
+    loaded: Loaded, planner: str = "auto", node_budget: int | None = None, outlines: dict[Any, Any] | None = None
 ) -> int:
     """Bytes that all pools together need, whatever their sizes."""
     problem = extract_problem(loaded, outlines).problem

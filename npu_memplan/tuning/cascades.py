@@ -151,11 +151,7 @@ def beside_copies(near: CascadeSpace, far: CascadeSpace, limit_bytes: int, node_
 
 
 def _choices(
-    groups: CascadeSpace,
-    whole: CascadeChoice,
-    least: int,
-    limits: Sequence[int] = (),
-    node_budget: int | None = None,
+    groups: CascadeSpace, whole: CascadeChoice, least: int, limits: Sequence[int] = (), node_budget: int | None = None
 ) -> Iterator[tuple[int, CascadeChoice]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
     fewest = inf

@@ -124,11 +124,7 @@ class BackendSearch:
 
 @planners.gc_paused()  # what programs leave behind in cycles are some tens of megabytes
 def search_backends(
-    options: CompileOptions,
-    memory_map: MemoryMap,
-    models: ModelCache,
-    enough: float = 0,
-    always_stripes: bool = True,
+    options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float = 0, always_stripes: bool = True
 ) -> BackendSearch:
     """The programs of the backends requested. `always_stripes`: native lowering is made in stripes at every `--effort`.
     What is slower than Vela's stream, whether that fits or not, is searched further where it takes more than `enough`

@@ -58,11 +58,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
 @pytest.mark.parametrize(
     "words, shown, hidden",
     [
-        (
-            ("compile",),
-            ["--board", "--pool", "--objective", "--output"],
-            ["--planner", "--incbin"],
-        ),
+        (("compile",), ["--board", "--pool", "--objective", "--output"], ["--planner", "--incbin"]),
         (("run",), ["--reference", "--on", "--input"], ["--semihosting", "--fvp-path"]),
         (("sweep",), ["--boards", "--run"], ["--case-memory", "--store"]),
         (("tvmc", "compile"), ["--target", "--workspace-pools"], ["--workspace-pools-targets", "--executor"]),

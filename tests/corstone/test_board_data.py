@@ -115,17 +115,9 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
             r"has no memory 'TURBO'; it has: ITCM, SRAM, DTCM, ISRAM, QSPI, DDR",
         ),
         (r"irq = 56", "irq = 200", r"npu\.irq 200 is not below vectors\.irq_count 96"),
-        (
-            r'sram = \["ISRAM"\]',
-            "sram = []",
-            r"\.pools.* expected `array` of length >= 1",
-        ),
+        (r'sram = \["ISRAM"\]', "sram = []", r"\.pools.* expected `array` of length >= 1"),
         (r'constants = \["DDR"\]\n', "", r"missing required field `constants`"),
-        (
-            r'constants = \["DDR"\]',
-            "constants = []",
-            r"\.constants is .* expected `array` of length >= 1",
-        ),
+        (r'constants = \["DDR"\]', "constants = []", r"\.constants is .* expected `array` of length >= 1"),
         (r'sram = \["ISRAM"\]', 'sram = ["QSPI"]', r"puts pool 'sram' in memory QSPI, which is read only"),
         (r'sram = \["ISRAM"\]', 'sram = ["DTCM"]', r"in memory DTCM, which is none that the NPU reaches"),
         (r'sram = \["ISRAM"\]', 'srm = ["ISRAM"]', r"does not say where pool 'sram' goes"),
@@ -146,11 +138,7 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
             r"description is '\*/ x /\*': expected `str` matching regex",
         ),
         (r"irq = 56", "irq = -1", r"npu\.irq is -1: expected `int` >= 0"),
-        (
-            r"size_bytes = 0x80000",
-            "size_bytes = 0x180000000",
-            r"size_bytes is 6442450944: expected `int` <= 4",
-        ),
+        (r"size_bytes = 0x80000", "size_bytes = 0x180000000", r"size_bytes is 6442450944: expected `int` <= 4"),
     ],
 )
 def test_a_wrong_board_file_is_reported_exactly(tmp_path: Path, pattern: str, new: str, message: str) -> None:

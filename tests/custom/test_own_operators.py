@@ -65,8 +65,7 @@ DESCRIBED, FOR_RUN = ("--host-ops", "operators.py"), ("--operators", "operators.
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [("model.tflite", "--accelerator", "none"), ("npu.tflite",), ("npu.tflite", "--npu-compiler", "tvm")],
+    "flags", [("model.tflite", "--accelerator", "none"), ("npu.tflite",), ("npu.tflite", "--npu-compiler", "tvm")]
 )
 def test_the_how_to(folder, flags):
     answer = say("compile", *flags, "-o", "made", *DESCRIBED)

@@ -81,11 +81,7 @@ def test_boxes_are_the_bytes_of_their_elements(made: tuple[Operation, tuple[int,
     assert _bytes(fm.box_ranges(*box)) == set(inside.ravel().tolist())
 
 
-@given(
-    st.integers(0, 100),
-    st.integers(0, 20),
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=3),
-)
+@given(st.integers(0, 100), st.integers(0, 20), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=3))
 def test_strided_ranges_are_all_their_runs(base: int, run: int, dimensions: list[tuple[int, int]]) -> None:
     starts = [base]
     for count, stride in dimensions:
@@ -115,11 +111,7 @@ def test_merging_is_the_union(parts: list[Any]) -> None:
     st.booleans(),
 )
 def test_inputs_have_the_extent_that_their_window_needs(
-    shape: tuple[int, int, int],
-    kernel: tuple[int, int],
-    stride: int,
-    pads: tuple[int, int, int, int],
-    brick: bool,
+    shape: tuple[int, int, int], kernel: tuple[int, int], stride: int, pads: tuple[int, int, int, int], brick: bool
 ) -> None:
     ofm = view("OFM", 0, shape)
     op = conv(view("IFM", 4096, (16, 16, 24), brick=brick), ofm, depth=24, kernel=kernel, stride=stride, pads=pads)

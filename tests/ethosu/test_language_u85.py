@@ -84,8 +84,7 @@ def test_an_opcode_means_what_its_language_says(words: list[int], one: Register,
 
 
 @pytest.mark.parametrize(
-    ("words", "language"),
-    [([0x0007], Language.U55_U65), ([0x0123], Language.U85), ([0x4100, 0], Language.U55_U65)],
+    ("words", "language"), [([0x0007], Language.U55_U65), ([0x0123], Language.U85), ([0x4100, 0], Language.U55_U65)]
 )
 def test_what_a_language_has_not_is_no_command(words: list[int], language: Language) -> None:
     with pytest.raises(StreamError, match="unknown"):

@@ -27,10 +27,7 @@ def _copy(source: Place, target: Place) -> NpuOperation:
     registers = {
         r: v for r, v in made.registers.items() if r not in ADDRESS_REGISTERS and not r.name.endswith("REGION")
     }
-    addresses = {
-        Register.IFM_BASE0: (source[0], WIDTH * source[1]),
-        Register.OFM_BASE0: (target[0], WIDTH * target[1]),
-    }
+    addresses = {Register.IFM_BASE0: (source[0], WIDTH * source[1]), Register.OFM_BASE0: (target[0], WIDTH * target[1])}
     return NpuOperation(made.op, made.parameter, registers, addresses)
 
 

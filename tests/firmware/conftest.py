@@ -63,11 +63,7 @@ def program(tools: None, built: Callable[..., Path], tmp_path_factory: pytest.Te
         files = [str(DRIVER / f"{module}.c") for module in ("startup", "uart", "exit", *(["ethosu"] if driver else []))]
         linker = [f"-L{EXAMPLE / 'linker'}", f"-L{regions}", f"-T{EXAMPLE / 'linker' / 'firmware.ld'}"]
         command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "-O2", "-nostartfiles"]
-        command += [
-            f"-I{DRIVER}",
-            f"-I{EXAMPLE / 'src'}",
-            "-Wl,--defsym=__stack_bytes=0x4000",
-        ]
+        command += [f"-I{DRIVER}", f"-I{EXAMPLE / 'src'}", "-Wl,--defsym=__stack_bytes=0x4000"]
         command += ["-Wall", "-Wextra", "-Werror", *linker, str(folder / f"{name}.c"), *files, *more, "-o", str(elf)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -43,12 +43,7 @@ OPTIONS = {
     "SQUARED_DIFFERENCE": "SquaredDifferenceOptions",
     "PRELU": None,
 }
-REASONS = (
-    "would have to be broadcast",
-    "cannot be broadcast",
-    "broadcasts over a batch",
-    "constant operand is larger",
-)
+REASONS = ("would have to be broadcast", "cannot be broadcast", "broadcasts over a batch", "constant operand is larger")
 
 
 def shapes() -> Iterator[tuple[Shape, Shape]]:

@@ -137,11 +137,7 @@ def test_slices_and_reshapes_are_read_in_place() -> None:
 def test_a_padded_tensor_is_made_inside_its_border() -> None:
     lowered = lower(
         graph(
-            [
-                lookup("a", "x", "p"),
-                Pad("w", ("p",), "wide", Padding(1, 2, 0, 3), 3),
-                lookup("b", "wide", "out"),
-            ],
+            [lookup("a", "x", "p"), Pad("w", ("p",), "wide", Padding(1, 2, 0, 3), 3), lookup("b", "wide", "out")],
             [tensor("x", 1, 4, 5, 8)],
             [tensor("p", 1, 4, 5, 8), tensor("wide", 1, 5, 10, 8)],
             [tensor("out", 1, 5, 10, 8)],

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from npu_memplan.ethosu.layers.softmax import exp_table
 from npu_memplan.ethosu.lower.operands import LayerTensor
-from npu_memplan.ethosu.lower.scaling import (
-    add_scales,
-    mean_scale,
-    quantise_multiplier,
-    reciprocal_scale,
-)
+from npu_memplan.ethosu.lower.scaling import add_scales, mean_scale, quantise_multiplier, reciprocal_scale
 from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
 from npu_memplan.fixed_point import ScaleError, exp_on_negative, high_mul, multiply_by_quantised, rounding_shift
 

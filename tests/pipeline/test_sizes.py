@@ -48,8 +48,7 @@ def test_pools_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"),
-    [(16, "16 bytes"), (16000, "15.62 KiB (16000 bytes)"), (2 * 1024**2, "2.00 MiB (2097152 bytes)")],
+    ("size", "text"), [(16, "16 bytes"), (16000, "15.62 KiB (16000 bytes)"), (2 * 1024**2, "2.00 MiB (2097152 bytes)")]
 )
 def test_bytes_stand_beside_kib(size: int, text: str) -> None:
     assert format_size(size) == text

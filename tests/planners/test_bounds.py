@@ -10,16 +10,7 @@ import pytest
 from npu_memplan.planners import bounds, plan
 from npu_memplan.planners.bounds import load_peak, most_shared
 from npu_memplan.planners.model import Model
-from npu_memplan.problem import (
-    AliasGroup,
-    AllowedOverlap,
-    Buffer,
-    Lifetime,
-    PlanStatus,
-    Pool,
-    Problem,
-    ProblemError,
-)
+from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, PlanStatus, Pool, Problem, ProblemError
 from tests.support.random_problems import brute_force, from_graph, random_problem
 
 LIVE = (Lifetime(0, 1),)

@@ -87,10 +87,7 @@ def test_who_wrote_last_is_named() -> None:
     """An overlap that is said to be allowed, and is not right at every distance."""
     problem = replace(
         Problem((A, B), (POOL,)),
-        accesses=(
-            AccessHistory("a", (half(1), half(2, 16))),
-            AccessHistory("b", (At(3),), (half(1), half(2, 16))),
-        ),
+        accesses=(AccessHistory("a", (half(1), half(2, 16))), AccessHistory("b", (At(3),), (half(1), half(2, 16)))),
         overlaps=(AllowedOverlap("a", "b", -16, 16),),
     )
     assert found(problem, 16, 16) == ()

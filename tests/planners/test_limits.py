@@ -133,8 +133,7 @@ def test_a_bound_found_in_no_time_is_sound_and_proves_nothing_false(monkeypatch:
     edges = [(a, b) for a in range(40) for b in range(a) if random.random() < 0.5]
     graph = from_graph([random.randint(1, 9) for _ in range(40)], edges)
     trailing = replace(
-        crowded(40, 2, True),
-        overlaps=tuple(AllowedOverlap(f"b{k}", f"b{k + 1}", None, -16) for k in range(0, 39, 3)),
+        crowded(40, 2, True), overlaps=tuple(AllowedOverlap(f"b{k}", f"b{k + 1}", None, -16) for k in range(0, 39, 3))
     )
     for problem in (graph, trailing):
         full = plan(problem, node_budget=20_000)

@@ -112,10 +112,7 @@ def test_colour_by_layer(browser: Any, small: Artifact, tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    "capacity, badge",
-    [(16384, "fits"), (None, "no size given"), (8192, "does not fit")],
-)
+@pytest.mark.parametrize("capacity, badge", [(16384, "fits"), (None, "no size given"), (8192, "does not fit")])
 def test_the_first_card_says_fit_and_time(
     browser: Any, small: Artifact, tmp_path: Path, capacity: int | None, badge: str
 ) -> None:

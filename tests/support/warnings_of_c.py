@@ -65,10 +65,7 @@ def check_warnings(sources: Iterable[Path], *options: str, compilers: Iterable[t
     given = (f"-I{texts[0].parent}", *options)
     running = [
         subprocess.Popen(
-            [*_reader(command, given), *map(str, texts)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+            [*_reader(command, given), *map(str, texts)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         for command in commands
     ]

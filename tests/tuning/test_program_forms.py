@@ -26,13 +26,7 @@ from npu_memplan.ethosu.time.timeline import prepare_steps
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.candidate import (
-    ProgramCandidate,
-    called_once,
-    cycles_by_model,
-    reblock_worst,
-    rebuild_problem,
-)
+from npu_memplan.tuning.candidate import ProgramCandidate, called_once, cycles_by_model, reblock_worst, rebuild_problem
 from npu_memplan.tuning.ranking import Ranking, npu_calls
 from tests.support.on_model import npu_graph, random_inputs, run_program
 from tests.support.tflite_builder import ModelBuilder

@@ -99,12 +99,7 @@ class FeatureMapAccess:
     __slots__ = ("_moves", "_shadow", "_shadows", "array", "layout", "regs")
 
     def __init__(
-        self,
-        memory: RegionMemory,
-        regs: Registers,
-        layout: MapLayout,
-        shape: tuple[int, int, int],
-        is_write: bool,
+        self, memory: RegionMemory, regs: Registers, layout: MapLayout, shape: tuple[int, int, int], is_write: bool
     ) -> None:
         height, width, depth = shape
         self.layout, self.regs = layout, regs

@@ -82,10 +82,7 @@ class Schedule:
         chance = random.Random(self.seed)
         kernels: deque[DecodedStep] = deque()
         transfers: deque[DecodedStep] = deque()
-        queues = (
-            (kernels, self.kernels, MAX_KERNELS),
-            (transfers, self.dma, program.accelerator.max_outstanding_dma),
-        )
+        queues = ((kernels, self.kernels, MAX_KERNELS), (transfers, self.dma, program.accelerator.max_outstanding_dma))
 
         def idle_steps() -> Iterator[DecodedStep]:
             for queue, policy, _ in queues:

@@ -263,10 +263,7 @@ class Window:
     @property
     def dilated_extents(self) -> tuple[int, int]:
         """Extents in input elements."""
-        return (
-            (self.kernel[0] - 1) * self.dilation[0] + 1,
-            (self.kernel[1] - 1) * self.dilation[1] + 1,
-        )
+        return ((self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,10 +143,7 @@ def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Ha
     return found
 
 
-_SINGLE = {
-    Language.U55_U65: (PoolMode.AVERAGE,),
-    Language.U85: (PoolMode.AVERAGE, PoolMode.SUM, PoolMode.MAX),
-}
+_SINGLE = {Language.U55_U65: (PoolMode.AVERAGE,), Language.U85: (PoolMode.AVERAGE, PoolMode.SUM, PoolMode.MAX)}
 
 
 def is_pointwise(op: Operation) -> bool:
@@ -281,11 +278,7 @@ def _block(op: Operation, index: int) -> Box:
     columns, slices = -(-width // bx), -(-depth // bz)
     rest, z = divmod(index, slices)
     y, x = divmod(rest, columns)
-    return (
-        (y * by, min((y + 1) * by, height)),
-        (x * bx, min((x + 1) * bx, width)),
-        (z * bz, min((z + 1) * bz, depth)),
-    )
+    return ((y * by, min((y + 1) * by, height)), (x * bx, min((x + 1) * bx, width)), (z * bz, min((z + 1) * bz, depth)))
 
 
 def block_count(op: Operation) -> int:

@@ -37,9 +37,7 @@ def run(length: int, count: int, accelerator: Architecture) -> Traffic:
     if length <= 0:
         return Traffic()
     return Traffic(
-        length * count,
-        -(-length // accelerator.port_bytes) * count,
-        -(-length // accelerator.burst_bytes) * count,
+        length * count, -(-length // accelerator.port_bytes) * count, -(-length // accelerator.burst_bytes) * count
     )
 
 

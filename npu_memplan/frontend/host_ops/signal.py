@@ -289,11 +289,7 @@ _WRAPPING_SUMS = {  # as the reference's do on every machine, though C leaves it
     "MINUS(a, b)": "((int32_t)((uint32_t)(a) - (uint32_t)(b)))",
     "NEGATED(x)": "((int32_t)(0u - (uint32_t)(x)))",
 }
-_FIXED = {
-    "COMPLEX": "npu_memplan_complex_SUFFIX",
-    "HALF(x)": "((x) >> 1)",
-    "FINISHED(values, count)": "(void)(values)",
-}
+_FIXED = {"COMPLEX": "npu_memplan_complex_SUFFIX", "HALF(x)": "((x) >> 1)", "FINISHED(values, count)": "(void)(values)"}
 _MACROS = {
     "int16": {
         "SCALAR": "int16_t",

@@ -164,11 +164,7 @@ def word_table(
     )
 
 
-_MODES = {
-    "EQUAL": ElementwiseMode.CMP_EQ,
-    "GREATER": ElementwiseMode.CMP_GT,
-    "GREATER_EQUAL": ElementwiseMode.CMP_GE,
-}
+_MODES = {"EQUAL": ElementwiseMode.CMP_EQ, "GREATER": ElementwiseMode.CMP_GT, "GREATER_EQUAL": ElementwiseMode.CMP_GE}
 
 
 def _emit_comparison(mode: ElementwiseMode, builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:

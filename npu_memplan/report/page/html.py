@@ -120,12 +120,7 @@ SCRIPTS = (
     "side.js",
     "app.js",
 )
-_SECTIONS = (
-    ("map", "Map"),
-    ("peak", "Peak"),
-    ("operators", "Operators"),
-    ("buffers", "Buffers"),
-)
+_SECTIONS = (("map", "Map"), ("peak", "Peak"), ("operators", "Operators"), ("buffers", "Buffers"))
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 

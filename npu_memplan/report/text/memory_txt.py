@@ -107,15 +107,12 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
         console.print()
         _print_block(console, f"Memories of {fit.board.name}", _fit_table(fit))
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
-    console.print(
-        f"{artifact.source}: {where}; {operations_text(artifact)}",
-        soft_wrap=True,
-    )
+    console.print(f"{artifact.source}: {where}; {operations_text(artifact)}", soft_wrap=True)
     share = multiplier_use(artifact)
     if share is not None:
         console.print(
             f"NPU: about {artifact.estimated_cycles:,} cycles for {artifact.npu_macs:,} MACs, "
-            f"{percent_text(share, 1)} of its peak",
+            f"{percent_text(share, 1)} of its peak"
         )
         if artifact.timing is not None and artifact.estimated_cycles:
             console.print(_time_text(artifact, artifact.timing))
