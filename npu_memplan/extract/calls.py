@@ -307,7 +307,7 @@ class CallWalker:
 
         if call.primfunc not in self.programs:
             self.programs[call.primfunc] = from_primfunc(call.primfunc)
-        program = self.programs[call.primfunc]
+        call.npu = program = self.programs[call.primfunc]
         storages: dict[str, RelaxTensor | Internal] = {}
         regions = call.primfunc.attrs.get(PARAM_REGIONS) or [-1] * len(call.arguments)
         for parameter, argument, region in zip(call.primfunc.params, call.arguments, regions, strict=True):

@@ -472,6 +472,7 @@ class Invoke:
     results: Collection[int] = ()  # arguments that are new tensors, which it defines
     buffers: Sequence[bool] = ()  # of each parameter: whether it is a buffer
     overlaps: list[Candidate] = field(default_factory=list)
+    npu: Any = None  # the NpuProgram that it runs on the NPU
 
 
 @dataclass(eq=False, slots=True)

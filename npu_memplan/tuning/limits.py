@@ -283,7 +283,7 @@ def tune_within_vela(options: CompileOptions, memory_map: MemoryMap, models: Mod
     limits = _default_limits(options, models)
     if not limits:
         return None
-    slack, rank = _SLACK if options.objective == "auto" else 1.0, Ranking(memory_map)
+    slack, rank = _SLACK if options.objective == "auto" else 1.0, models.ranking(memory_map)
 
     def select_within(pools: Mapping[str, int]) -> Planned | None:
         """The program with pools of these sizes; None where nothing fits, or nothing runs on the NPU."""

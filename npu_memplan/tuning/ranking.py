@@ -17,7 +17,6 @@ from .. import verify
 from ..errors import RefusalError
 from ..ethosu.arch import Architecture
 from ..ethosu.program.hazards import stream_of
-from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.schedule.constants import DecodedWeights, constant_blocks, in_place
 from ..ethosu.schedule.prefetch.timed_program import DemandCache, port_cycles
@@ -27,7 +26,6 @@ from ..options import CompileOptions
 from ..problem import Plan, Problem
 from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
-from ..vocabulary import is_npu
 
 if TYPE_CHECKING:
     from ..extract.program import Invoke, Program, Step
@@ -65,9 +63,8 @@ def _calls(program: Program) -> Iterator[PlacedCall]:
     from ..extract.program import Fixed, View, steps
 
     for invoke in program.calls:
-        if not is_npu(invoke.primfunc):
+        if (npu := invoke.npu) is None:
             continue
-        npu = from_primfunc(invoke.primfunc)
         parameters = [b.name for b in npu.buffers if b.role.is_parameter]
         storages = {
             name: argument.tensor.name
@@ -241,8 +238,11 @@ class ModelCache:
         return resize_pools(self._extracted[key], wanted)
 
     def ranking(self, memory_map: MemoryMap) -> Ranking:
-        """A ranking that keeps the resource uses of kernels of earlier programs."""
-        return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict), decoded=self.decoded)
+        """A ranking that keeps the resource uses of kernels of earlier programs, and the work of host functions."""
+        work: dict[Any, HostWork] = self.keep("work of host functions", dict)
+        return Ranking(
+            memory_map, _demand_caches=self.keep(repr(memory_map), dict), decoded=self.decoded, _host_work=work
+        )
 
     def keep(self, key: object, make: Callable[[], T]) -> T:
         """The result of `make`, made once for each key."""

@@ -139,14 +139,10 @@ class ChannelCascades:
 
     def __init__(self, costs: Costs, sizes: Mapping[str, int], live: Mapping[str, Rows], slicer: Slicer) -> None:
         self.program, self._costs, self._sizes, self._live, self._slicer = costs.program, costs, sizes, live, slicer
-        self._layers = [self._deep(index) for index in range(len(self.program.operations))]
+        self._layers = [deep(self.program, index) for index in range(len(self.program.operations))]
         self._chains: dict[Rows, tuple[Deep, ...] | None] = {}
         self._least: dict[Rows, int | None] = {}
         self._groups: dict[tuple[int, int, int], ChannelGroup] = {}
-
-    def _deep(self, index: int) -> Deep | None:
-        found = deep(self.program, index)
-        return found if found is not None and self._slicer.may_cut(found.operation) else None
 
     def chain(self, first: int, last: int) -> tuple[Deep, ...] | None:
         """The layers `first` to `last` if they can be made together, two at least."""
@@ -171,7 +167,10 @@ class ChannelCascades:
         inner = list(made.values())[:-1]
         read = {view.buffer for layer in layers for view in layer.inputs}
         together = all(view.buffer in read and self._is_inner(view, first, last) for view in inner)
-        return tuple(layers) if together and may_lie_beside(self.program, range(first, last + 1)) else None
+        if not together or not may_lie_beside(self.program, range(first, last + 1)):
+            return None
+        can_cut = all(self._slicer.may_cut(layer.operation) for layer in layers)  # which decodes their weights
+        return tuple(layers) if can_cut else None
 
     def _is_inner(self, view: DeepMap, first: int, last: int) -> bool:
         """Whether a map that is made in the group is there for the group alone, in a buffer of its own."""
