@@ -35,7 +35,7 @@ class Finding:
 def _apt(packages: str) -> str:
     """The command line that installs system packages, with sudo where it is needed."""
     command = f"apt-get install -y {packages}"
-    return f"sudo {command}" if hasattr(os, "geteuid") and os.geteuid() != 0 else command
+    return f"sudo {command}" if os.geteuid() != 0 else command
 
 
 def _package(name: str) -> str | None:

@@ -18,7 +18,6 @@ import hashlib
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,9 +26,6 @@ from pathlib import Path, PurePosixPath
 
 from ..process.ending import HeldSignals, forget_undo, undo_at_end
 from .paths import OutputError, lock_file, open_file, read_bytes, read_text, write_inside
-
-if sys.platform != "win32":
-    pass
 
 NOTE = "owner"  # locked by its writer as long as that lives
 _NOTE_BYTES = 4096  # more than one has
@@ -65,17 +61,13 @@ def sweep(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) 
     """Call `clear` for each folder that a dead owner has left in `parent`."""
     for stale in parent.glob(f"{glob.escape(prefix)}*"):
         with contextlib.suppress(OSError), open_file(stale / NOTE) as note:
-            ours = note.read(_NOTE_BYTES) == _owner_note(about) and os.fstat(note.fileno()).st_uid == _user_id()
+            ours = note.read(_NOTE_BYTES) == _owner_note(about) and os.fstat(note.fileno()).st_uid == os.geteuid()
             if ours and lock_file(note.fileno(), wait=False):
                 clear(stale)
 
 
 def _owner_note(about: str) -> bytes:
     return f"a folder of npu_memplan for {about}\n".encode("utf-8", "surrogateescape")
-
-
-def _user_id() -> int:
-    return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
 def _remove_folder(folder: Path) -> None:
@@ -327,9 +319,6 @@ def _clear_staging(staging: Path, place: Path) -> None:
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
     """One writer at a time puts something into `folder`, where the file system has locks."""
-    if sys.platform == "win32":
-        yield
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         lock_file(descriptor)
@@ -352,8 +341,7 @@ def cache_folder() -> Path:
 
 def is_ours(state: os.stat_result) -> bool:
     """Whether only this user can have written it."""
-    owner = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
-    return state.st_uid == owner and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return state.st_uid == os.geteuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import io
 import os
@@ -20,7 +21,6 @@ import secrets
 import select
 import shutil
 import stat
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -29,9 +29,6 @@ from typing import IO, Any
 
 from ..errors import NpuMemplanError
 from ..process.ending import forget_undo, undo_at_end
-
-if sys.platform != "win32":
-    import fcntl
 
 _READER_S = 5.0  # how long a pipe may take no bytes
 _YOUNG_S = 60.0  # a sibling that is younger may be one that its writer has not locked yet
@@ -80,7 +77,7 @@ class _Stream(io.RawIOBase):
     def _open(self, deadline: float) -> int:
         while True:
             try:
-                return os.open(self._path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+                return os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise
@@ -138,7 +135,7 @@ def replace_file(path: Path, content: bytes) -> Path:
     for left in path.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 8}.part"):
         _remove_of_the_dead(left)
     temporary = path.with_name(f"{prefix}{secrets.token_hex(4)}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     undo_at_end(temporary, lambda: temporary.unlink(missing_ok=True))
     try:
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
@@ -160,8 +157,8 @@ def _remove_of_the_dead(left: Path) -> None:
     """Remove a temporary file whose writer has ended: ours, and with no lock on it."""
     with contextlib.suppress(OSError), open_file(left) as file:
         found = os.fstat(file.fileno())
-        ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-        if ours and time.time() - found.st_mtime > _YOUNG_S and lock_file(file.fileno(), wait=False):
+        ours, old = found.st_uid == os.geteuid(), time.time() - found.st_mtime > _YOUNG_S
+        if ours and old and lock_file(file.fileno(), wait=False):
             left.unlink()
 
 
@@ -183,7 +180,7 @@ class FolderError(NpuMemplanError):
 
 def open_file(path: str | Path) -> IO[bytes]:
     """A regular file to read from; `OSError` says what else it is."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")
@@ -315,8 +312,6 @@ def _file_kind(mode: int) -> str:
 
 def lock_file(descriptor: int, wait: bool = True) -> bool:
     """Lock an open file or directory for this process; whether that was done."""
-    if sys.platform == "win32":
-        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:  # another's, or a file system without locks

@@ -18,11 +18,8 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import NoReturn
 
-_ENDING = {
-    getattr(signal, name): text
-    for name, text in (("SIGTERM", b"terminated\n"), ("SIGHUP", b"terminated\n"), ("SIGINT", b"interrupted\n"))
-    if hasattr(signal, name)
-}
+_ENDING: dict[int, bytes] = {signal.SIGTERM: b"terminated\n", signal.SIGHUP: b"terminated\n"}
+_ENDING[signal.SIGINT] = b"interrupted\n"
 _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # after a progress bar, which has hidden it
 _NO_MEMORY = (
     "bad_alloc",

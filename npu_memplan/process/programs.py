@@ -2,7 +2,7 @@
 
 Invariant: a program that is started here has a process group of its own, limits of time and memory, and its temporary
 files in the folder that it is given, which is the caller's to remove. It is dead with its whole group when its `with`
-block is left, however it is left, and, on Linux, when this process dies without leaving it; its end is noticed when it
+block is left, however it is left, and when this process dies without leaving it; its end is noticed when it
 comes, and the wait returns and raises what `Popen.wait` does. A Python process imports what this one imports: no module
 is imported before the import path is the caller's, without the working directory, unless the user named it in
 PYTHONPATH or this package is there.
@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import faulthandler
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -42,7 +43,7 @@ def _open_process(process: int) -> int | None:
     """A descriptor of a process for `_has_ended`."""
     try:
         return os.pidfd_open(process)
-    except (AttributeError, OSError):  # not Linux, an old one, or nothing to wait for
+    except (AttributeError, OSError):  # an old Linux, or nothing to wait for
         return None
 
 
@@ -122,8 +123,6 @@ def run_program(
 
 def ending_signal(work: Callable[[], object]) -> int:
     """The signal that ends a process in which `work` is done, such as that of C's `abort`; 0 where none does."""
-    if not hasattr(os, "fork"):
-        return 0
     with HeldSignals():
         child = os.fork()
         if child == 0:
@@ -183,33 +182,21 @@ def _children(process: int) -> list[int]:
     return found
 
 
-def _process_limits(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] | None:
+def _process_limits(cpu_s: float | None, memory_bytes: int) -> Callable[[], None]:
     """The function that limits a new process before it becomes the program."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None  # the child of a fork must not import
-    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_DATA, *[min(memory_bytes, _machine_bytes())] * 2)]
+    libc = ctypes.CDLL(None)  # the child of a fork must not import
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_DATA, *[min(memory_bytes, machine_bytes)] * 2)]
     if cpu_s is not None:
         limits.append((resource.RLIMIT_CPU, int(cpu_s), int(cpu_s) + _LATER_S))
 
     def set_limits() -> None:
-        if libc is not None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for kind, soft, hard in limits:
             with contextlib.suppress(ValueError, OSError):  # the caller's own limit is lower
                 resource.setrlimit(kind, (soft, hard))
 
     return set_limits
-
-
-def _machine_bytes() -> int:
-    """Bytes of memory of this machine; where that is not known, more than any has."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return sys.maxsize
 
 
 _CLEANED = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); "

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import io
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -37,9 +38,6 @@ class LimitError(NpuMemplanError):
 
 def check_limits() -> None:
     """`LimitError` where this process may have too few open files or too little memory; it takes all files it may."""
-    if sys.platform == "win32":
-        return
-    import resource
 
     def limits_of(kind: int) -> list[int]:
         """The limit, and what it can be raised to."""
