@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from npu_memplan import sweep
-from npu_memplan.commands.sweep import show_progress
+from npu_memplan.command_line import show_progress
 from npu_memplan.options import CompileOptions
 from npu_memplan.sweep.case import target_name
 from npu_memplan.sweep.table import TableRow
@@ -57,8 +57,8 @@ def main() -> None:
     given = parser.parse_args()
     models = given.models or sorted((REPOSITORY / "tests" / "models").glob("*.tflite"))
     every = sweep.cases(models, list(COLUMNS.values()))
-    with sweep.local_executor(given.jobs) as executor, show_progress() as progress:
-        swept = sweep.run(every, executor, store=given.output / "results.jsonl", progress=progress)
+    with sweep.local_executor(given.jobs) as executor, show_progress("sweep") as shown:
+        swept = sweep.run(every, executor, store=given.output / "results.jsonl", progress=shown.show_part)
     print(table({(row.label.network, row.label.target): row for row in swept.table().rows}))
 
 

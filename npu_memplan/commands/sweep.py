@@ -1,16 +1,15 @@
 """`npu-memplan sweep`: many models on many targets, one table.
 
-Invariant: in a pipe nothing is printed but the summary. Exit codes: 0 all have a result, whatever it is; 1 a case that
+Invariant: on stdout nothing is printed but the summary. Exit codes: 0 all have a result, whatever it is; 1 a case that
 no worker could try, or a regression against an earlier sweep; 2 bad use or input.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from ..command_line import (
     Verbosity,
     join_lists,
     option_group,
+    show_progress,
     verbosity,
 )
 from ..ethosu.arch import ACCELERATORS
@@ -38,8 +38,7 @@ from ..sweep.case import SweepError
 from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
-    from ..sweep import Result, Swept
-    from ..sweep.run import Progress
+    from ..sweep import Swept
     from ..sweep.table import Difference, Table
 
 _cases, _where, _limits = option_group("Models and targets"), option_group("Output and workers"), option_group("Limits")
@@ -96,8 +95,9 @@ def command(
         raise SweepError(f"cannot make {output}: {error.strerror}; choose another folder with -o") from None
     check_names(output, ("results.jsonl", "sweep.html", "sweep_table.json", "sweep_table.csv"))
     limits = sweep.CaseLimits(case_time, case_memory)
-    with sweep.local_executor(jobs) as executor, show_progress(verbosity) as progress:
-        swept = sweep.run(every, executor, store=store or output / "results.jsonl", limits=limits, progress=progress)
+    with sweep.local_executor(jobs) as executor, show_progress("sweep", verbosity) as shown:
+        place = store or output / "results.jsonl"
+        swept = sweep.run(every, executor, store=place, limits=limits, progress=shown.show_part)
     table = swept.table()
     changes = None if old is None else compare_rows(old, table)
     document = json_of(table, changes, deadline)
@@ -209,36 +209,6 @@ def _rows(table: Table) -> list[str]:
         return []
     more = [f"  and {len(shown) - _TABLE:,} more"] if len(shown) > _TABLE else []
     return [*align_rows(rows, right={2, 3, 4, 5}), *more]
-
-
-@contextlib.contextmanager
-def show_progress(verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
-    """A progress bar on stderr, where that is a terminal, or a line a case; None where nothing is to be printed."""
-    from ..sweep import Outcome
-
-    if verbosity is Verbosity.VERBOSE:
-        yield lambda done, total, newest: click.echo(f"{done} of {total}: {newest.outcome.value}", err=True)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True, markup=False)
-    if verbosity is Verbosity.QUIET or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task("sweep", total=None)
-        failed = 0
-
-        def say(done: int, total: int, newest: Result) -> None:
-            nonlocal failed
-            failed += newest.outcome not in (Outcome.FITS, Outcome.NO_ROOM)
-            text = f"sweep, {failed} failed" if failed else "sweep"
-            bars.update(bar, completed=done, total=total, description=text)
-
-        yield say
 
 
 def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:

@@ -38,30 +38,21 @@ class SweepError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file that is sent to workers as bytes; of its name only the suffix matters to a result."""
+    """A file as it was when the sweep began; of its name only the suffix matters to a result."""
 
     path: Path
     sha256: str
+    data: bytes = field(repr=False)
 
     @classmethod
     def from_file(cls, path: Path | str) -> Content:
         """The file at `path` as it is now."""
         place = Path(path)
-        return cls(place, hashlib.sha256(_read_model(place)).hexdigest())
-
-    def data(self) -> bytes:
-        """Its bytes; `SweepError` when they are not what they were."""
-        data = _read_model(self.path)
-        if hashlib.sha256(data).hexdigest() != self.sha256:
-            raise SweepError(f"{self.path} was changed while the sweep ran; run it again, it keeps what is done")
-        return data
-
-
-def _read_model(path: Path) -> bytes:
-    try:
-        return read_bytes(path)
-    except OSError as error:
-        raise SweepError(f"cannot read {path}: {error.strerror or error}") from None
+        try:
+            data = read_bytes(place)
+        except OSError as error:
+            raise SweepError(f"cannot read {place}: {error.strerror or error}") from None
+        return cls(place, hashlib.sha256(data).hexdigest(), data)
 
 
 @dataclass(frozen=True, slots=True)

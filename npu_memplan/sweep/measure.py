@@ -26,8 +26,8 @@ from ..planners import PlanningError
 from ..process.incidents import gather_incidents
 from ..report.files import write_artifact
 from ..versions import versions
-from .case import Cost, Outcome, Result, Runs, Shortage
-from .run import JOB, RESULT, CaseJob, SentFile, out_of_memory
+from .case import Content, Cost, Outcome, Result, Runs, Shortage
+from .run import JOB, RESULT, CaseJob, out_of_memory
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
@@ -49,7 +49,7 @@ def main(folder: str) -> None:
 
 def measure_case(job: CaseJob) -> Result:
     """The result of `job`, whatever happens short of the end of this process."""
-    here = versions(bool(job.verification.runner))
+    here = versions(bool(job.case.verification.runner))
     if here != job.versions:
         return Result(job.key, Outcome.NOT_TRIED, _other_versions(dict(job.versions), dict(here)))
     with scratch_folder("sweep") as folder, gather_incidents() as incidents:
@@ -76,19 +76,20 @@ def _result_of(job: CaseJob, folder: Path) -> Result:
 
 
 def _measure_case(job: CaseJob, folder: Path) -> Result:
-    path = folder / f"model{job.model.suffix}"
-    path.write_bytes(job.model.data)
-    options = job.options
-    for number, (field, file) in enumerate(job.option_files.items()):
-        named = folder / f"{field}{number}{file.suffix}"
+    case = job.case
+    path = folder / f"model{case.model.path.suffix.lower()}"
+    path.write_bytes(case.model.data)
+    options = case.options
+    for number, (field, file) in enumerate(case.option_files.items()):
+        named = folder / f"{field}{number}{file.path.suffix}"
         named.write_bytes(file.data)
         changed: dict[str, Any] = {field: str(named)}
         options = replace(options, **changed)
-    for plugin in job.plugins:
+    for plugin in case.plugins:
         _import_plugin(plugin)
     compiled = plan_model(path, options)
     artifact, runs = compiled.artifact, None
-    if job.verification.runner:
+    if case.verification.runner:
         output = folder / "artifact"
         output.mkdir()
         artifact = write_artifact(compiled, output)
@@ -124,7 +125,7 @@ def _case_result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
     )
 
 
-def _import_plugin(plugin: SentFile) -> None:
+def _import_plugin(plugin: Content) -> None:
     """Run a Python file in this process, as a module of its own."""
     module = types.ModuleType(f"npu_memplan_sweep_plugin_{plugin.sha256[:16]}")
     exec(compile(plugin.data, f"plug-in {plugin.sha256[:16]}", "exec"), module.__dict__)
@@ -146,7 +147,7 @@ def _compared_runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -
 
     from ..files.arrays import read_inputs
 
-    requested = job.verification
+    requested = job.case.verification
     reason = missing(requested.runner)
     if reason is not None:
         raise NotHereError(f"runner {requested.runner} cannot run: {reason}")

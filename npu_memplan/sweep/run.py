@@ -13,58 +13,42 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .. import versions
 from ..errors import describe_error
 from ..files.folders import scratch_folder
-from ..options import CompileOptions
 from ..process.programs import end_program, python_child, start_program
-from .case import Case, CaseLimits, Cost, Outcome, Result, SweepError, Verification, append_result, read_results
+from .case import Case, CaseLimits, Cost, Outcome, Result, SweepError, append_result, read_results
 from .table import CaseLabel, Table, table_of
 
 JOB, RESULT = "job.pickle", "result.json"  # files of a case's process
-_WAITING = 200  # cases that an executor has at a time: the others' models are not read yet
+_WAITING = 200  # cases that an executor has at a time
 _LOOK_S = 0.02  # between two looks at futures
 _OUTPUT_CHARACTERS = 400  # of the output of a process that crashed
 _PROGRAM = "import sys; from npu_memplan.sweep.measure import main; main(sys.argv[1])"
 _running: set[subprocess.Popen[bytes]] = set()
 
-Progress = Callable[[int, int, Result], None]  # done, of how many, the newest
-
-
-@dataclass(frozen=True, slots=True)
-class SentFile:
-    suffix: str
-    sha256: str
-    data: bytes = field(repr=False)
+Progress = Callable[[str, int, int], None]  # what came last, how many are done, of how many
 
 
 @dataclass(frozen=True, slots=True)
 class CaseJob:
-    """The job that an executor is sent: all that one case needs, as bytes, and no file of this machine."""
+    """The job that an executor is sent: all that one case needs, files as bytes."""
 
     key: str
-    model: SentFile
-    options: CompileOptions
-    option_files: Mapping[str, SentFile]
-    verification: Verification
-    plugins: tuple[SentFile, ...]
-    versions: tuple[tuple[str, str], ...]  # that the result has to be made with
+    case: Case
     limits: CaseLimits
+    versions: tuple[tuple[str, str], ...]  # that the result has to be made with
 
 
 def job_of(case: Case, limits: CaseLimits) -> CaseJob:
-    """The job of `case`; reads its model and the files that its options name."""
-    model = SentFile(case.model.path.suffix.lower(), case.model.sha256, case.model.data())
-    files = {name: SentFile(c.path.suffix, c.sha256, c.data()) for name, c in case.option_files.items()}
-    plugins = tuple(SentFile(".py", content.sha256, content.data()) for content in case.plugins)
-    made_with = versions.versions(bool(case.verification.runner))
-    return CaseJob(case.key, model, case.options, files, case.verification, plugins, made_with, limits)
+    """The job of `case`; for its key, the files are read that options name."""
+    return CaseJob(case.key, case, limits, versions.versions(bool(case.verification.runner)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +95,14 @@ def run(
                 append_result(kept, result)
             results[result.key] = result
             if progress is not None:
-                progress(len(results), len(distinct), result)
+                progress(f"the last {result.outcome.value}", len(results), len(distinct))
     return Swept(every, {key: results[key] for key in distinct}, len(todo))
 
 
 @contextlib.contextmanager
 def local_executor(jobs: int | None = None) -> Iterator[Executor]:
     """`jobs` cases at a time (default: one a core), a thread for each process; on leaving, all are ended."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    executor = ThreadPoolExecutor(jobs or cores, thread_name_prefix="sweep")
+    executor = ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0)), thread_name_prefix="sweep")
     try:
         yield executor
     finally:

@@ -253,7 +253,6 @@ def test_killed_and_resumed_it_is_the_same_table(tmp_path: Path) -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"4 cases: 4 fits; {4 - done} computed now" in said.stdout
     assert 1 <= done < 4
-    assert said.stderr == ""
     assert sum(Result.of_line(line) is not None for line in store.read_bytes().splitlines()) == 4
 
 
