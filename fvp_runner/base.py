@@ -75,14 +75,10 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOutputs:
-    """The results of one run.
+    """The results of one run."""
 
-    `outputs` are in the artifact's order, with its shapes and types. `pools_after` has the
-    final bytes of each pool in the artifact's order, where the runner can see them.
-    """
-
-    outputs: tuple[Array, ...]
-    pools_after: tuple[Array, ...] | None = None
+    outputs: tuple[Array, ...]  # in the artifact's order, with its shapes and types
+    pools_after: tuple[Array, ...] | None = None  # final bytes in the artifact's order, where the runner sees them
     npu_cycles: int | None = None  # of all calls of one inference, where known
     cycles_are_estimates: bool = True  # the NPU model's guess, not a measurement
     adapters_set: bool = False  # the FVP's timing adapters have the system configuration's speeds, read back

@@ -86,17 +86,13 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The conversion between the words of an option and the value of its field.
+    """The conversion between the words of an option and the value of its field."""
 
-    `read` gets all words of the field; `write` gives words that `read` makes the same value of. An option may give
-    several fields: a word is that field's which `owns` it, and else of the one without `owns`.
-    """
-
-    read: Callable[[Sequence[str]], Any]
-    write: Callable[[Any], Iterable[str]]
+    read: Callable[[Sequence[str]], Any]  # all words of the field
+    write: Callable[[Any], Iterable[str]]  # words that `read` makes the same value of
     repeats: bool = False  # the option may be given several times
     lists: bool = False  # one text may have several words, with commas between them
-    owns: Callable[[str], bool] | None = None
+    owns: Callable[[str], bool] | None = None  # of several fields of an option, the words of this one; None: the others
 
 
 def _read_external(words: Sequence[str]) -> dict[str, int | None]:

@@ -53,14 +53,12 @@ class ArmRunnerError(RunnerError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmRun:
-    """The run of a network by Arm's runner. `memory_bytes` as the runner printed it: TFLite Micro's arena with its own
-    structures, or the peak of ExecuTorch's temporary memory.
-    """
+    """The run of a network by Arm's runner."""
 
     outputs: tuple[Array, ...]
     runner: str  # name of Arm's application
     board: str
-    memory_bytes: int
+    memory_bytes: int  # as printed: TFLite Micro's arena with its structures, or ExecuTorch's peak of temporary memory
     cycles: int  # of the NPU: an estimate of ours
     seconds: float
     console: str

@@ -103,17 +103,15 @@ class ApplicationError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class LinkedNetwork:
-    """One network: its name in C, how often it runs beside the others, the NPU's cycles, its bytes by pool alone; `npu`
-    is the board of its NPU where the application has several, `contention` its time beside networks of the others.
-    """
+    """One network, and its figures beside the others."""
 
-    name: str
-    rate: float
+    name: str  # in C
+    rate: float  # how often it runs beside the others
     estimated_cycles: int | None
-    alone_bytes: dict[str, int]
+    alone_bytes: dict[str, int]  # by pool
     kept_bytes: int  # states and resident constants
-    npu: str = ""
-    contention: Contention | None = None
+    npu: str = ""  # the board of its NPU, where the application has several
+    contention: Contention | None = None  # its time beside networks of the others
     total_ms: float | None = None  # of NPU and CPU for one inference, estimated; None: unknown
     host_ms: float | None = None  # the CPU's part
     unknown_calls: int = 0  # of the CPU, which are in neither
@@ -136,14 +134,12 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Networks in the order in which they were given; pairs of `together` may run at the same time, `connected` are
-    outputs and the inputs that have their bytes, as NETWORK/BUFFER.
-    """
+    """Networks in the order in which they were given."""
 
     name: str
     networks: tuple[LinkedNetwork, ...]
-    together: tuple[tuple[str, str], ...] = ()
-    connected: tuple[tuple[str, str], ...] = ()
+    together: tuple[tuple[str, str], ...] = ()  # pairs that may run at the same time
+    connected: tuple[tuple[str, str], ...] = ()  # outputs and the inputs that have their bytes, as NETWORK/BUFFER
 
     def save(self, folder: Path) -> None:
         """Write app.json into an existing folder."""

@@ -58,13 +58,11 @@ class WrongOperatorError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class CheckedProgram(Generic[T]):
-    """A `program` with the options that made it, the compiler of its NPU operations (`made_by`, as --npu-compiler says
-    it), its operators and their claims, and its check.
-    """
+    """A program, what made it, and its check."""
 
     program: T
-    target: CompileOptions
-    made_by: str
+    target: CompileOptions  # the options that made it
+    made_by: str  # the compiler of its NPU operations, as --npu-compiler says it
     operators: Sequence[Operator]
     check: CheckResult
 

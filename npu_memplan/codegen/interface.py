@@ -50,21 +50,16 @@ class StreamedInput:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets.
-
-    `constant_pools` are the read-only ones: arrays of the generated code, or with `constants_passed`
-    the caller's too, after the other pools. `symbols` are shape symbols with their greatest values:
-    further arguments of the run function.
-    """
+    """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets."""
 
     name: str
     pools: tuple[PoolSpec, ...]
     inputs: tuple[TensorSlot, ...] = ()
     outputs: tuple[TensorSlot, ...] = ()
     states: tuple[TensorSlot, ...] = ()
-    constant_pools: tuple[PoolSpec, ...] = ()
-    constants_passed: bool = False
-    symbols: Mapping[str, int] = field(default_factory=dict)
+    constant_pools: tuple[PoolSpec, ...] = ()  # the read-only ones: arrays of the generated code
+    constants_passed: bool = False  # those are the caller's too, after the other pools
+    symbols: Mapping[str, int] = field(default_factory=dict)  # shape symbols -> greatest values; further arguments
     npu: NpuTarget | None = None
     payloads: bool = False  # streams follow the header that Arm's driver expects
     incbin: bool = False  # large constants are files next to the C

@@ -86,16 +86,12 @@ def calls_in(body: Iterable[FunctionCall | IfElse]) -> Iterator[FunctionCall]:
 
 @dataclass(slots=True)
 class PlannedProgram:
-    """A program's calls in order; equal constants are stored once.
-
-    `constant_pools` says which constants are whole pools, by their names; `initialise` are the calls
-    that put constants into writable pools.
-    """
+    """A program's calls in order; equal constants are stored once."""
 
     body: list[FunctionCall | IfElse] = field(default_factory=list)
     constants: list[npt.NDArray[np.generic]] = field(default_factory=list)
-    constant_pools: dict[int, str] = field(default_factory=dict)
-    initialise: list[FunctionCall] = field(default_factory=list)
+    constant_pools: dict[int, str] = field(default_factory=dict)  # constants that are whole pools -> their names
+    initialise: list[FunctionCall] = field(default_factory=list)  # calls that put constants into writable pools
     pool_bytes: tuple[int, ...] = ()
 
     @property

@@ -229,15 +229,12 @@ OperatorOf = Callable[[str, tuple[int, ...]], int]
 
 @dataclass(frozen=True, slots=True)
 class LoweringTarget:
-    """The target of a lowering. `fast_region`: the preferred region of internal feature maps (-1: no preference);
-    `memory_map`: the memories around the NPU (None: its default system's), of which the last region's has the maps;
-    `for_cycles`: cycles count more than bytes; `sums_by_rows`: sums over whole maps are made by rows.
-    """
+    """The target of a lowering."""
 
-    fast_region: int = -1
-    memory_map: MemoryMap | None = None
-    for_cycles: bool = False
-    sums_by_rows: bool = False
+    fast_region: int = -1  # the preferred one of internal feature maps; -1: no preference
+    memory_map: MemoryMap | None = None  # around the NPU, the last region's has the maps; None: its default system's
+    for_cycles: bool = False  # they count more than bytes
+    sums_by_rows: bool = False  # of sums over whole maps
 
 
 FEW_BYTES = LoweringTarget()

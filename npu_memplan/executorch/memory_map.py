@@ -67,20 +67,16 @@ def with_fast_scratch(one: EthosUCall) -> Network:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiftedCall:
-    """One call; `contents` are what lies in the scratch, `slots` the buffers of inputs and outputs in their order.
-
-    `fast_bytes`: of the fast scratch, where contents that are no inputs or outputs may lie as well. `limit_bytes`: the
-    most bytes of scratch; 0: any number.
-    """
+    """One call."""
 
     one: EthosUCall
     call: NpuCall
     program: NpuProgram
-    contents: tuple[NpuBuffer, ...]
-    slots: tuple[str, ...]
+    contents: tuple[NpuBuffer, ...]  # what lies in the scratch
+    slots: tuple[str, ...]  # the buffers of inputs and outputs in their order
     board: str = ""  # whose memories cycles are estimated with; empty: those that the delegate was compiled for
-    fast_bytes: int = 0
-    limit_bytes: int = 0
+    fast_bytes: int = 0  # of the fast scratch, where contents that are no inputs or outputs may lie as well
+    limit_bytes: int = 0  # the most bytes of scratch; 0: any number
 
     def commands(self, places: Mapping[str, int], fast: Mapping[str, int] = _NOTHING) -> Commands:
         """The stream with the contents at these bytes of the scratch, and of the fast scratch."""

@@ -35,15 +35,12 @@ class ScratchError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class ScratchGoal:
-    """The goal of a search. `objective`: the least bytes at whatever cycles (`bytes`), at no more cycles than before
-    (`cycles`), at a hundredth more at most (`auto`). With `pool_bytes`: the fewest cycles that fit it. Cycles are an
-    estimate, with the memories of `board`, or with those that the delegate was compiled for.
-    """
+    """The goal of a search; cycles are an estimate."""
 
-    objective: str = "auto"
+    objective: str = "auto"  # least `bytes`; at no more `cycles` than before; `auto`: at a hundredth more at most
     effort: str = "normal"
-    pool_bytes: int | None = None
-    board: str = ""
+    pool_bytes: int | None = None  # the fewest cycles that fit it
+    board: str = ""  # whose memories; empty: those that the delegate was compiled for
 
     def __post_init__(self) -> None:
         for value, known in ((self.objective, TOLERANCES), (self.effort, _SLACKS_OF_EFFORT)):

@@ -47,18 +47,14 @@ class PoolSlot:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPool:
-    """A pool as the module has it. `size` in bytes is what the plan uses: an int, or an expression of symbols.
-
-    `constants` are (offset in bytes, content) in ascending order. `device` is the number of its virtual
-    device and `vdevice` that device, None in a module without any.
-    """
+    """A pool as the module has it."""
 
     name: str
-    size: Any
+    size: Any  # bytes that the plan uses: an int, or an expression of symbols
     read_only: bool = False
-    constants: tuple[tuple[int, bytes], ...] = ()
-    device: int = 0
-    vdevice: Any = None
+    constants: tuple[tuple[int, bytes], ...] = ()  # (offset in bytes, content), ascending
+    device: int = 0  # the number of its virtual device
+    vdevice: Any = None  # None in a module without any
 
     @property
     def extent(self) -> Any:

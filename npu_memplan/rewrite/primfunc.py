@@ -48,18 +48,13 @@ from .pools import (
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The planned PrimFunc, and what its calls pass.
-
-    `pools` are the indices of the pools that it takes, one again for each of its further names that is a parameter,
-    `positions` are the original arguments that are passed on, `offsets` are the storages (as `storages_of` numbers
-    them) whose offsets are, `symbols` are the PrimFunc's own shape symbols (of the original function).
-    """
+    """The planned PrimFunc, and what its calls pass."""
 
     function: Any
-    pools: tuple[int, ...]
-    positions: tuple[int, ...]
-    offsets: tuple[int, ...]
-    symbols: tuple[Any, ...]
+    pools: tuple[int, ...]  # indices of those that it takes, again for each further name that is a parameter
+    positions: tuple[int, ...]  # original arguments that are passed on
+    offsets: tuple[int, ...]  # storages, as `storages_of` numbers them, whose offsets are passed on
+    symbols: tuple[Any, ...]  # the PrimFunc's own shape symbols, of the original function
 
     def with_name(self, name: str) -> Rewritten:
         """The same with a name in its module."""

@@ -113,12 +113,10 @@ def select_fastest(
 
 @dataclass(frozen=True, slots=True)
 class BackendSearch:
-    """What a search of all backends found: its result, the cycles of Vela's stream in its own arena by model (nothing
-    where they cannot be compared), and the budget of the search.
-    """
+    """The result of a search of all backends."""
 
     result: SearchResult
-    theirs: Sequence[int]
+    theirs: Sequence[int]  # cycles of Vela's stream in its own arena by model; empty: not to be compared
     budget: SearchBudget
 
 

@@ -38,21 +38,16 @@ class Constraint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violated constraint.
-
-    `other` is the second buffer where there is one; `start_bytes, stop_bytes` is the half-open
-    byte range at fault inside `pool`; `point` is a point in time at which both are live
-    (None where time plays no part, as with an explicit conflict).
-    """
+    """One violated constraint."""
 
     constraint: Constraint
     message: str
     buffer: str = ""
-    other: str = ""
+    other: str = ""  # the second buffer where there is one
     pool: str = ""
-    start_bytes: int = 0
+    start_bytes: int = 0  # half-open range at fault inside `pool`
     stop_bytes: int = 0
-    point: int | None = None
+    point: int | None = None  # of time at which both are live; None where time plays no part, as with a conflict
 
 
 class VerificationError(NpuMemplanError):

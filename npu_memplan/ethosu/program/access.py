@@ -565,15 +565,11 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """One contiguous use of one region.
-
-    `parts` are (address register, byte ranges addressed through it); several for tiles. The LUT has
-    no address register: its parts carry None and its region is `SHRAM_REGION`.
-    """
+    """One contiguous use of one region."""
 
     role: Role
     region: int  # 0..7, or SHRAM_REGION for memory inside the NPU
-    parts: tuple[tuple[Register | None, Ranges], ...]
+    parts: tuple[tuple[Register | None, Ranges], ...]  # register (LUT: None), bytes addressed by it; several for tiles
     is_write: bool
 
     @property

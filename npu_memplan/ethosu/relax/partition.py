@@ -163,12 +163,10 @@ def _variables(value: Any) -> Iterator[Any]:
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """Bindings that become one function of the NPU, or one binding of the host. Groups of the NPU have bits: its own,
-    with those of the groups that joined it, and those of all that it needs.
-    """
+    """Bindings that become one function of the NPU, or one binding of the host."""
 
-    bits: int
-    needs: int
+    bits: int  # of the NPU: its own and those of the groups that joined it
+    needs: int  # bits of all that it needs
     bindings: list[_Binding]
     joined: _Group | None = None  # the group that it is in now
 

@@ -29,14 +29,10 @@ _OTHERS = (Client.TRANSFERS, Client.KERNELS)
 
 @dataclass(slots=True)
 class _Queue:
-    """The queue of one client of a memory: its last operation is served in `[begin, end)`, all before it until
-    `settled`.
+    """One client of a memory; where only one is served, it is at the memory's full rate."""
 
-    Where only one client is served, at the memory's full rate.
-    """
-
-    settled: float = 0.0
-    begin: float = 0.0
+    settled: float = 0.0  # all operations before the last one are served until then
+    begin: float = 0.0  # of the service of the last operation
     end: float = 0.0
     latency: float = 0.0
 

@@ -136,19 +136,14 @@ STORED = frozenset(("int8", "uint8", "int16", "uint16", "int4"))  # types of ele
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredOperator:
-    """A lowered operator.
-
-    Parameters of `primfunc`, in order: `inputs`, `constants`, `outputs`. Inputs and outputs
-    are tensor indices of the network. `states` are positions in `inputs` of tensors that
-    are read and written in place, and keep their content between two inferences.
-    """
+    """A lowered operator."""
 
     name: str
-    primfunc: Any
-    inputs: tuple[int, ...]
+    primfunc: Any  # parameters: `inputs`, `constants`, `outputs`
+    inputs: tuple[int, ...]  # tensors of the network, by index
     constants: tuple[npt.NDArray[Any], ...]
     outputs: tuple[int, ...]
-    states: tuple[int, ...] = ()
+    states: tuple[int, ...] = ()  # positions in `inputs`: written in place, and kept between two inferences
 
 
 def require_supported(condition: object, message: str) -> None:

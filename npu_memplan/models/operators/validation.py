@@ -42,16 +42,13 @@ class OperandPlace:
 
 @dataclass(frozen=True, slots=True)
 class OperatorForm:
-    """One operator of the format.
-
-    `computes`: stored int16 have no zero point. `states` are inputs that are variable tensors.
-    """
+    """One operator of the format."""
 
     operands: str
     options: str = ""
     shapes: Rule | None = None
-    computes: bool = True
-    states: tuple[int, ...] = ()
+    computes: bool = True  # stored int16 have no zero point
+    states: tuple[int, ...] = ()  # inputs that are variable tensors
     channel_axis: int = 0  # of weights with several scales
 
     @property

@@ -138,15 +138,11 @@ class KernelText:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A top-level statement of a kernel.
-
-    `buffers` are those that it touches, each with whether it is read first; `writes` are the accesses that write, the
-    one that is over first at the beginning.
-    """
+    """A top-level statement of a kernel."""
 
     nest: Nest
-    buffers: Mapping[Any, bool]
-    writes: Sequence[NestAccess]
+    buffers: Mapping[Any, bool]  # those that it touches, and whether it reads each first
+    writes: Sequence[NestAccess]  # accesses that write; the one that is over first at the beginning
 
     @classmethod
     def of_nest(cls, nest: Nest) -> Statement:
