@@ -124,6 +124,12 @@ class Pool:
     burst_bytes: Mapping[str, Count] = field(default_factory=dict)  # agent or target name -> bytes
     targets: tuple[str, ...] = ()  # devices of a Relax module, by kind ("llvm") or one ("llvm:1"); empty: every one
 
+    def __post_init__(self) -> None:
+        if isinstance(self.size_bytes, str):  # nothing else would say so before a plan is made
+            raise ProblemError(
+                f"pool {self.name!r} has size {self.size_bytes!r}; give whole bytes, e.g. 1 << 20 for 1 MiB"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class AliasGroup:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from operator import gt
 
 from .. import planners, verify
@@ -109,13 +108,13 @@ class LimitSearch:
 def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: ModelCache, enough: float = 0) -> Planned:
     """The program for resolved `options`, whose pools have sizes; `enough` as for `select_fastest`.
 
-    Where the default program fits, it is that in pools of at most Vela's bytes, and nothing slower than the fastest in
-    Vela's bytes in larger ones. A faster program of the next smaller pools is taken. In a board's memories, whose
-    sizes nobody asked for, it has the fewest bytes within `_SLACK` of the fewest cycles. Where nothing that is fast
-    fits, it is the smallest.
+    It is nothing slower than the default program, or in pools larger than Vela's bytes the fastest in these, where that
+    fits. A faster program of somewhat smaller pools is taken. With `--effort quick` the default program is not searched
+    further. In a board's memories, whose sizes nobody asked for, it has the fewest bytes within `_SLACK` of the fewest
+    cycles. Where nothing that is fast fits, it is the smallest.
     """
     usual = _default_in_pools(options, memory_map, models)
-    if usual is not None and not _exceed_default_limits(options, models):
+    if usual is not None and options.effort == "quick" and not _exceed_default_limits(options, models):
         return usual
     rank = models.ranking(memory_map)
     slack = _SLACK if options.objective == "auto" and not options.pools else 1.0  # only a board has sizes
@@ -131,44 +130,61 @@ def select_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mode
     verify.check_own(best.extracted.problem, best.plan)
     if options.has_rivals:
         best = beside_vela(best, models)
+    if usual is not None:
+        best = min(best, usual, key=rank)
     best = _select_in_smaller_pools(best, options, models, rank, enough)
-    if usual is None:
+    if usual is None or not _exceed_default_limits(options, models):
         return best
     fast = _default_in_pools(replace(options, objective="cycles"), memory_map, models) or usual
-    return min(best, usual, without_limits(fast, options, planned_sizes(options)), key=rank)
+    return min(best, without_limits(fast, options, planned_sizes(options)), key=rank)
 
 
 def _select_in_smaller_pools(
     best: Planned, options: CompileOptions, models: ModelCache, rank: Ranking, enough: float
 ) -> Planned:
-    """`best`, or what the search finds in a pool smaller than it takes, as long as that is faster."""
+    """`best`, or the fastest that the search finds in pools a little smaller, from each program found on: until some
+    pools in a row give programs that are clearly slower. With `--effort quick` the next round sizes are looked at.
+    """
     name = options.planned_pools()[-1].name
-    while options.has_rivals and name in options.pools and rank(best)[0] > enough and not is_ended():
-        used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == name)
-        sizes = {**options.pools, name: _round_size(used - 1)}
+    if not options.has_rivals or name not in options.pools:
+        return best
+    quick = options.effort == "quick"
+    bits, patience = (_STEP_BITS, 1) if quick else (_FINE_STEP_BITS, _PATIENCE)
+
+    def used_bytes() -> int:
+        return next(usage.used_bytes for usage in best.plan.usage if usage.pool == name)
+
+    size, slower = min(options.pools[name], used_bytes() if quick else int(used_bytes() * _ABOVE)), 0
+    while rank(best)[0] > enough and slower < patience and not is_ended():
+        size = _round_size(size - 1, bits)
+        if size < used_bytes() * _BELOW:
+            break
+        sizes = {**options.pools, name: size}
         search = partial(_select_or_none, replace(options, pools=sizes), rank.memory_map, models)
         other = models.keep(("in smaller pools", tuple(sizes.items())), search)
-        if other is None or rank(other)[0] >= rank(best)[0]:
-            break
-        best = beside_vela(without_limits(other, options, planned_sizes(options)), models)
+        slower += other is None or rank(other)[0] > _SLOWER * rank(best)[0]
+        if other is not None and rank(other) == rank(best):
+            size = min(size, used_bytes())  # sizes between take it as well
+        if other is not None and rank(other)[0] < rank(best)[0]:
+            best, slower = beside_vela(without_limits(other, options, planned_sizes(options)), models), 0
     return best
 
 
-def _round_size(size_bytes: int) -> int:
-    """The next smaller round number, so that searches for several limits try the same pools."""
-    step = max(_ALIGNMENT, 1 << size_bytes.bit_length() >> _STEP_BITS)
+def _round_size(size_bytes: int, bits: int) -> int:
+    """The next smaller multiple of a part of it, so that searches for several limits try the same pools."""
+    step = max(_ALIGNMENT, 1 << size_bytes.bit_length() >> bits)
     return size_bytes // step * step
 
 
 def _select_or_none(options: CompileOptions, memory_map: MemoryMap, models: ModelCache) -> Planned | None:
     """The fastest program that one search finds in these pools; None where nothing fits, or a fault ends the search,
-    which is reported. What is slower than Vela's stream is not searched further: a larger pool has been.
+    which is reported.
     """
     if min(options.pools.values()) <= 0:
         return None
     attempts = Attempts()
     with attempts.attempt_by("in a smaller pool"):
-        return select_fastest(options, memory_map, models, enough=inf)
+        return select_fastest(options, memory_map, models)
     attempts.settle_errors(True, (RefusalError,))
     return None
 
@@ -178,14 +194,14 @@ def _default_in_pools(options: CompileOptions, memory_map: MemoryMap, models: Mo
     usual = _without_sizes(options)
     if not (options.pools and options.has_rivals and usual.resolved_objective is Objective.CYCLES_IN_VELAS_BYTES):
         return None
-    if options.board:  # its program may take two searches
-        return None
-    found = models.keep(("the default", usual.objective), lambda: tune_within_vela(usual, memory_map, models))
+    tune = tune_on_board if options.board else tune_within_vela
+    found = models.keep(("the default", usual.objective), lambda: tune(usual, memory_map, models))
     if found is None or any(u.used_bytes > options.pools.get(u.pool, u.used_bytes) for u in found.plan.usage):
         return None
     extracted = resize_pools(found.extracted, options)
     verify.check_own(extracted.problem, found.plan)
-    return replace(found, extracted=replace(extracted, loaded=replace(extracted.loaded, limit_bytes={})))
+    notes = tuple(note for note in extracted.loaded.notes if not note.startswith(FASTER))
+    return replace(found, extracted=replace(extracted, loaded=replace(extracted.loaded, limit_bytes={}, notes=notes)))
 
 
 def _exceed_default_limits(options: CompileOptions, models: ModelCache) -> bool:
@@ -198,7 +214,9 @@ def _without_sizes(options: CompileOptions) -> CompileOptions:
     return replace(options, pools={}, max_ms=None)
 
 
-_STEP_BITS = 5  # a smaller pool is a multiple of a 16th to a 32nd of it
+_STEP_BITS, _FINE_STEP_BITS = 5, 7  # a smaller pool is a multiple of a 16th to a 32nd of it, or of a 64th to a 128th
+_ABOVE, _BELOW = 1.06, 0.95  # times the bytes of the best: the pools that are looked at
+_SLOWER, _PATIENCE = 1.03, 3  # times the fewest cycles; so many pools in a row
 _STEPS = 6  # limits below the first that is fast enough
 _CLOSE = 32  # a part of the limit: closer ones are not told apart
 _ALIGNMENT = 16
@@ -233,7 +251,7 @@ def fast_enough(
     for _ in range(_STEPS):
         if is_ended():
             break
-        limit = _round_size((slow + found.size_bytes) // 2)
+        limit = _round_size((slow + found.size_bytes) // 2, _STEP_BITS)
         if limit <= slow or found.size_bytes - limit <= found.size_bytes // _CLOSE:
             break
         tried = limits.fastest_within(limit, most)

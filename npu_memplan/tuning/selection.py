@@ -3,8 +3,8 @@ bytes.
 
 Invariant: every candidate is a program like any other, planned and verified; the one taken, and the runner-up, are
 stated in one line. Native lowering is not made where Vela's stream takes hardly more cycles than the port needs for the
-constants. The plan of a stream's compiler has that compiler's offset for every buffer and violates no constraint; else
-there is none.
+constants and all its results are claimed to be exact. The plan of a stream's compiler has that compiler's offset for
+every buffer and violates no constraint; else there is none.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.order import chain_kernels, reorder_operations
 from ..ethosu.schedule.replacement import chosen, move_maps_away
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
+from ..exactness import Exactness
+from ..frontend.attributes import operators_of
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
@@ -166,7 +168,7 @@ def _search(
             least = _CLOSE * port_bound(lifted[0], memory_map)
             near = nominal(lifted[0])[0] <= _HOPE * least
             searched = search_programs(lifted, rank, budget, theirs) if near else None
-            if searched is not None and searched.cycles[0] <= least:
+            if searched is not None and searched.cycles[0] <= least and _is_exact(lifted[0]):
                 return searched, theirs
     if options.npu_compiler != "vela":
         most = (rank.untimed_calls(lifted[0].extracted.loaded), rank(lifted[0])[0]) if lifted else None
@@ -177,6 +179,13 @@ def _search(
     # programs that fit, and are read, are compared
     attempts.settle_errors(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
     return search_programs([*lifted, *ours], rank, budget, theirs), theirs
+
+
+def _is_exact(planned: Planned) -> bool:
+    """Whether all results are claimed to be the reference's."""
+    loaded = planned.extracted.loaded
+    operators = operators_of(loaded.module[loaded.request.function])
+    return all(operator.claim.exactness is Exactness.EXACT for operator in operators)
 
 
 def _for_options(planned: Planned, options: CompileOptions) -> Planned:

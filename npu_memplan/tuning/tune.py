@@ -59,7 +59,8 @@ def tune(
         from .smallest import smallest
 
         return smallest(options, models)
-    if options.stream_input or memory_map is None or not (options.has_rivals or (options.stripes and options.has_size)):
+    compares = options.has_rivals or in_velas_bytes or (options.stripes and options.has_size)
+    if options.stream_input or memory_map is None or not compares:
         return None
     from .limits import select_in_pools, tune_on_board
 

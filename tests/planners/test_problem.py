@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -186,3 +187,8 @@ def test_a_pool_that_nobody_reaches_names_nobody() -> None:
 def test_bytes_of_an_output_may_be_taken_before_the_last_point() -> None:
     later = replace(B, lifetimes=(Lifetime(3, 5),))
     validate(replace(ENDING, buffers=(ENDING.buffers[0], later)))
+
+
+def test_a_size_that_is_a_text_is_refused_at_once() -> None:
+    with pytest.raises(ProblemError, match=re.escape("pool 'sram' has size '1MiB'; give whole bytes")):
+        Pool("sram", "1MiB")  # type: ignore[arg-type]

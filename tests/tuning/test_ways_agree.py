@@ -12,11 +12,14 @@ import pytest
 
 from npu_memplan.commands.compile import parse_options
 from npu_memplan.compiler import model_loader, plan_network
+from npu_memplan.exactness import Exactness
+from npu_memplan.frontend.attributes import operators_of
 from npu_memplan.planners import PlanningError
 from npu_memplan.request import FASTER
 from npu_memplan.tuning import smallest
 from npu_memplan.tuning.pareto import explore
 from npu_memplan.tuning.ranking import Rank, Ranking
+from npu_memplan.tuning.selection import OURS
 from npu_memplan.tuning.smallest import HOST
 from tests.support.random_networks.branching import branching
 from tests.support.real_data import network, real_model
@@ -142,10 +145,36 @@ def test_a_pool_above_velas_bytes_is_not_slower_than_the_fewest_cycles_in_these(
     assert cost(path, "--pool sram=24KiB")[0] <= cost(path, "--objective cycles")[0]
 
 
-def test_stripes_for_a_small_pool_are_stripes_for_a_larger_one() -> None:
-    path = real_model("kws_ref_model")
-    small, large = (cost(path, f"{QUICK} --pool sram={size}")[0] for size in (13440, 14184))
-    assert large <= 1.01 * small
+def test_a_larger_pool_is_not_slower_where_one_search_finds_less_in_it() -> None:
+    """One search finds 69,403 cycles in the first and 69,797 in the second, 53,127 in the third and more in the next;
+    a board's own program is one of those that are compared.
+    """
+    path, on_board = real_model("kws_ref_model"), "--board alif-e7-hp"
+    small, large = (cost(path, f"--pool sram={size}")[0] for size in (13440, 14184))
+    assert large <= small
+    usual = cost(path, on_board)
+    in_pools = [cost(path, f"{on_board} --pool sram={size}")[0] for size in (21504, usual[1], 22192)]
+    assert in_pools == sorted(in_pools, reverse=True)
+    assert in_pools[1] <= usual[0]
+
+
+@pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
+def test_one_backend_keeps_within_velas_bytes_on_a_board(npu_compiler: str) -> None:
+    planned = plan_network(
+        real_model("kws_ref_model"), parse_options(["--board", "alif-e7-hp", "--npu-compiler", npu_compiler])
+    )
+    assert planned.plan.usage[0].used_bytes <= planned.extracted.loaded.vela_arena_bytes["sram"]
+    assert any(note.startswith(FASTER) for note in planned.extracted.loaded.notes)
+
+
+def test_a_stream_that_is_not_exact_is_compared_with_native_lowering() -> None:
+    """Though it takes hardly more cycles than the port needs for its constants."""
+    path = network("ad01_int8")
+    planned = plan_network(path, parse_options([]))
+    assert planned.extracted.loaded.backend == OURS
+    assert cost(path, "")[0] <= cost(path, "--npu-compiler vela")[0]
+    operators = operators_of(planned.extracted.loaded.module["main"])
+    assert all(operator.claim.exactness is Exactness.EXACT for operator in operators)
 
 
 def test_another_order_in_stripes_is_a_candidate_for_the_fewest_bytes(
