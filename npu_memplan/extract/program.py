@@ -40,11 +40,14 @@ def element_alignment(dtype: str) -> int:
     return 1 << (element_bytes(dtype) - 1).bit_length()
 
 
+_IntImm = tirx.IntImm
+
+
 def static_extent(expr: Any) -> int | None:
     """The value of an extent, or None when it depends on a symbol."""
-    if isinstance(expr, int):
-        return expr
-    return int(expr.value) if isinstance(expr, tirx.IntImm) else None
+    if type(expr) is _IntImm:  # asked of every extent: `isinstance` of a class of TVM's is dear
+        return int(expr.value)
+    return expr if isinstance(expr, int) else None
 
 
 def size_bytes(shape: Sequence[Any], dtype: str, bounds: Mapping[Any, int] | None = None) -> int | None:
@@ -215,17 +218,17 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 def value(expr: Any, known: Mapping[Any, Any]) -> Any:
     """The value of `expr` where `known` gives variables theirs; `Unknown` when it has none."""
+    if type(expr) is _IntImm:
+        return int(expr.value)
+    kind = type(expr).__name__
+    if kind in _BINARY:
+        return _BINARY[kind](value(expr.a, known), value(expr.b, known))
     if isinstance(expr, int | np.ndarray | np.integer):
         return expr
-    if isinstance(expr, tirx.IntImm):
-        return int(expr.value)
     if isinstance(expr, ir.Var):
         if expr in known:
             return known[expr]
         raise Unknown(expr.name)
-    kind = type(expr).__name__
-    if kind in _BINARY:
-        return _BINARY[kind](value(expr.a, known), value(expr.b, known))
     if kind == "Not":
         return np.logical_not(value(expr.a, known))
     if kind == "Cast":

@@ -596,24 +596,38 @@ class Outline:
         Those of `partial` are larger than their parameter, which may begin anywhere in them. With `overlaps` steps can
         show how their storages may overlap.
         """
-        sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
+        whole = [None if s is None else ((0, s.size_bytes or 1),) for s in storages]
+        call = _OutlinedCall(self, storages, whole, label, symbols, partial)
+        return [call.make_node(node, overlaps) for node in self.nodes]
 
-        def make_node(node: _Node, once: bool) -> Node:
-            if node.body is not None:
-                local = tuple(s for s in (storages[i] for i in node.local) if isinstance(s, Internal))
-                return Loop([make_node(inner, False) for inner in node.body], local)
-            if node.branches is not None:
-                then, other = ([make_node(inner, once) for inner in part] for part in node.branches)
-                return Branch(then, other)
-            accesses = []
-            for index, writes, exact in node.touches:
-                storage = storages[index]
-                if storage is not None:
-                    accesses.append(StepAccess(storage, ((0, sizes[index]),), writes, exact and index not in partial))
-            origin = Origin(self, node, storages, symbols, partial) if once else None
-            return Step(f"{label}.{node.label}", tuple(accesses), origin=origin)
 
-        return [make_node(node, overlaps) for node in self.nodes]
+@dataclass(frozen=True, slots=True, eq=False)
+class _OutlinedCall:
+    """A call of an outlined PrimFunc; `whole` has all bytes of each storage."""
+
+    outline: Outline
+    storages: Sequence[RelaxTensor | Internal | None]
+    whole: Sequence[Any]
+    label: str
+    symbols: Mapping[Any, Any]
+    partial: frozenset[int]
+
+    def make_node(self, node: _Node, once: bool) -> Node:
+        """A node of the call's; `once` says that it runs once, and may show how its storages overlap."""
+        storages, partial = self.storages, self.partial
+        if node.body is not None:
+            local = tuple(s for s in (storages[i] for i in node.local) if isinstance(s, Internal))
+            return Loop([self.make_node(inner, False) for inner in node.body], local)
+        if node.branches is not None:
+            then, other = ([self.make_node(inner, once) for inner in part] for part in node.branches)
+            return Branch(then, other)
+        accesses = []
+        for index, writes, exact in node.touches:
+            storage = storages[index]
+            if storage is not None:
+                accesses.append(StepAccess(storage, self.whole[index], writes, exact and index not in partial))
+        origin = Origin(self.outline, node, storages, self.symbols, partial) if once else None
+        return Step(f"{self.label}.{node.label}", tuple(accesses), origin=origin)
 
 
 _SERIAL = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)

@@ -286,6 +286,7 @@ class _Walker:
             if view.tensor.kind is BufferKind.TENSOR:
                 view.tensor.kind = BufferKind.OUTPUT
         kept = self.outside.settle(self.into.nodes, result)
+        del self.outside  # which refers to this object: what is in no cycle needs no garbage collection
         return Program(
             self.name,
             self.function,

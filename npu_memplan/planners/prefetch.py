@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from .. import planners
 from ..problem import Buffer, BufferKind, Lifetime, Placement, Plan, PoolUsage, Problem, used_bytes
+from ..verify import check_own
 from .bounds import load_peak, points_above
 from .model import Model
 
@@ -63,7 +64,9 @@ def run_ahead(problem: Problem, plan: Plan) -> Plan:
             # there are bytes enough, but no places: the larger half can wait
             copies = set(sorted(copies, key=lambda name: (sizes[name], name))[: len(copies) // 2])
         else:
-            return replace(plan, placements=placements)
+            found = replace(plan, placements=placements)
+            check_own(problem, found)
+            return found
     return plan
 
 
@@ -121,7 +124,9 @@ def plan_last_pool(problem: Problem, planner: str, seed: int) -> Plan:
     writable = [p for p in problem.pools if not p.read_only]
     if planner not in SEARCHING or len(writable) < 2 or writable[-1].size_bytes is not None:
         return answer
-    return lower_last_pool(problem, answer, writable[-1].name)
+    lower = lower_last_pool(problem, answer, writable[-1].name)
+    check_own(problem, lower)
+    return lower
 
 
 def lower_last_pool(problem: Problem, answer: Plan, last: str) -> Plan:

@@ -283,10 +283,10 @@ def has_threads(function: Any) -> bool:
 Definitions = Sequence[Sequence[tuple[Any, Any]]]
 """Level by level: (variable, its value, an expression of symbols and of variables of earlier levels)."""
 
-_PAIRS = (
+_PAIRS = {
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod, tirx.Min, tirx.Max),
     *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or),
-)
+}
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _STORED = (tirx.Mul, tirx.Min, tirx.Max)
 
@@ -396,15 +396,17 @@ class _Evaluation:
         known = static_extent(expr)
         if known is not None:
             return _Value(self.number(("constant", known)), as_expr(known), symbolic=False, known=known)
-        if isinstance(expr, ir.Var):
-            if hash(expr) not in self.values:
-                self.parameters[expr] = tirx.Var(expr.name, "int64")
-                self.values[hash(expr)] = _Value(self.number(expr), self.parameters[expr], True)
-            return self.values[hash(expr)]
-        if isinstance(expr, tirx.Cast):
-            return self.value(expr.value)
+        kind = type(expr)
+        if kind not in _PAIRS:  # a set: `isinstance` of so many classes of TVM's is dear
+            if isinstance(expr, ir.Var):
+                if hash(expr) not in self.values:
+                    self.parameters[expr] = tirx.Var(expr.name, "int64")
+                    self.values[hash(expr)] = _Value(self.number(expr), self.parameters[expr], True)
+                return self.values[hash(expr)]
+            if kind is tirx.Cast:
+                return self.value(expr.value)
+            kind = tirx.Select
         parts = [self.value(part) for part in _parts(expr)]
-        kind = type(expr) if isinstance(expr, _PAIRS) else tirx.Select
         key = self.number((kind, *(part.number for part in parts)))
         if key not in self.known:
             symbolic = any(part.symbolic for part in parts)
@@ -431,7 +433,7 @@ class _Evaluation:
 
 def _parts(expr: Any) -> tuple[Any, ...]:
     """The operands of an operation; of a choice, both sides are computed."""
-    if isinstance(expr, _PAIRS):
+    if type(expr) in _PAIRS:
         return expr.a, expr.b
     if isinstance(expr, tirx.Select):
         return expr.condition, expr.true_value, expr.false_value
@@ -443,6 +445,7 @@ _INFIX = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "/", tirx.
 _CHOICES = {tirx.Min: "min", tirx.Max: "max", tirx.Div: "truncated", tirx.Mod: "remainder"}
 _COMPARISONS = {tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.EQ: "==", tirx.NE: "!="}
 _LOGIC = {tirx.And: "and", tirx.Or: "or"}
+_SIGNS = _INFIX | _COMPARISONS | _LOGIC
 _MEANING: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -477,19 +480,17 @@ class FormulaError(NpuMemplanError):
 
 def formula(expr: Any, *, choices: bool = False) -> str:
     """The text of an integer expression, e.g. `(h * 2)`."""
-    if isinstance(expr, int):
-        return str(expr)
-    if isinstance(expr, tirx.IntImm):
-        return str(int(expr.value))
-    if isinstance(expr, ir.Var):
-        return str(expr.name)
-    if isinstance(expr, tirx.Cast):
-        return formula(expr.value, choices=choices)
+    if (known := static_extent(expr)) is not None:
+        return str(known)
     text = partial(formula, choices=choices)
-    if sign := (_INFIX | _COMPARISONS | _LOGIC if choices else _INFIX).get(type(expr)):
+    if sign := (_SIGNS if choices else _INFIX).get(type(expr)):
         return f"({text(expr.a)} {sign} {text(expr.b)})"
     if choices and type(expr) in _CHOICES:
         return f"{_CHOICES[type(expr)]}({text(expr.a)}, {text(expr.b)})"
+    if isinstance(expr, ir.Var):
+        return str(expr.name)
+    if isinstance(expr, tirx.Cast):
+        return text(expr.value)
     if choices and isinstance(expr, tirx.Not):
         return f"(not {text(expr.a)})"
     choice = (expr.condition, expr.true_value, expr.false_value) if isinstance(expr, tirx.Select) else ()

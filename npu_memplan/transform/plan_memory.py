@@ -14,7 +14,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .. import verify
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS
 from ..extract.liveness import Storage, labels, serves
@@ -22,7 +21,7 @@ from ..extract.program import Program, RelaxTensor, entry_symbols
 from ..extract.tir import nodes_of, operator_of
 from ..options import NO_NPU, CompileOptions
 from ..planners import prefetch
-from ..problem import Pool
+from ..problem import Plan, Pool, Problem
 from ..request import Loaded, Request
 from ..rewrite.main import join_parts, rewrite_program
 from ..rewrite.pools import Apart, Definitions, PlannedPool, PoolSlot, pools_of
@@ -125,7 +124,9 @@ class PlanMemory(TypedPass):
         uses = {gv.name_hint: nodes_of(f.body, tvm.ir.GlobalVar) for gv, f in module.functions.items()}
         called = {gv.name_hint for caller in _relax_functions(module) for gv in uses[caller]}
         outlines: dict[Any, Any] = {}  # of kernels that several functions call
-        laid = [lay(_extract_function(_part(module, name, uses), name, chosen, called, outlines)) for name in names]
+        extracted = (_extract_function(_part(module, name, uses), name, chosen, called, outlines) for name in names)
+        plans = Plans(len(names))
+        laid = [lay(one, plans) for one in extracted]
         calls = (call for one in laid for call in one.extracted.program.calls)
         replaced = {call.function for call in calls if not call.added} - _used_functions(module, names, uses)
         kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
@@ -236,13 +237,48 @@ def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request
     )
 
 
-def lay(extracted: Extracted) -> Laid:
+class Plans:
+    """Plans of the functions of a module: problems that are equal but for names, in one order, are planned once."""
+
+    def __init__(self, functions: int) -> None:
+        self._several = functions > 1
+        self._known: dict[Any, tuple[Plan, Mapping[str, int]]] = {}
+
+    def plan(self, problem: Problem, planner: str, seed: int) -> Plan:
+        """A verified plan."""
+        names = sorted(buffer.name for buffer in problem.buffers)
+        places = {name: place for place, name in enumerate(names)}  # what a planner decides by is their order
+        key = _without_names(problem, places) if self._several and not problem.streams else None
+        if key in self._known:
+            plan, known = self._known[key]
+            return replace(plan, placements=tuple(replace(p, buffer=names[known[p.buffer]]) for p in plan.placements))
+        plan = prefetch.plan_last_pool(problem, planner, seed)
+        if key is not None:
+            self._known[key] = plan, places
+        return plan
+
+
+def _without_names(problem: Problem, places: Mapping[str, int]) -> tuple[Any, ...]:
+    """A problem without streams with `places` for the names of its buffers, and without what only people read."""
+    return (
+        *map(repr, problem.pools),
+        tuple((places[b.name], b.size_bytes, b.lifetimes, b.alignment, b.pools, b.agents) for b in problem.buffers),
+        tuple((b.kind, b.fixed, b.read_bytes, b.write_bytes) for b in problem.buffers),
+        tuple((places[first], places[second]) for first, second in problem.conflicts),
+        tuple(tuple((places[name], inner) for name, inner in group.members) for group in problem.aliases),
+        tuple((places[o.first], places[o.second], o.lowest, o.highest) for o in problem.overlaps),
+        tuple((places[known.buffer], known.reads, known.writes) for known in problem.accesses),
+        problem.branches,
+        len(problem.points),
+    )
+
+
+def lay(extracted: Extracted, plans: Plans) -> Laid:
     """A verified plan, or formulas where sizes depend on symbols."""
     problem, options = extracted.problem, extracted.loaded.request.options
     program = extracted.program
     if extracted.sample is None:
-        plan = prefetch.plan_last_pool(problem, options.planner, extracted.loaded.request.seed)
-        verify.check_own(problem, plan)
+        plan = plans.plan(problem, options.planner, extracted.loaded.request.seed)
         pools, slots = pools_of(problem, plan, program)
         laid = Laid(extracted, pools, slots, (), lambda first, second: False)
     else:

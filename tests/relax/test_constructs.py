@@ -469,8 +469,8 @@ def broken(monkeypatch, module, share):
     moved = []
     lay = plan_memory.lay
 
-    def moving(extracted):
-        laid, problem, program = lay(extracted), extracted.problem, extracted.program
+    def moving(extracted, plans):
+        laid, problem, program = lay(extracted, plans), extracted.problem, extracted.program
         slots = laid.slots
         if not moved and slots:
             pair = clobbered(program, problem, slots)

@@ -17,6 +17,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from npu_memplan.planners import prefetch
 from npu_memplan.transform import PlanMemory, memory_plan_faults, pipeline, pool_sizes
 from tests.relax.test_memory_views import same_as_tvm
 from tests.support.relax_results import build_for_host, results
@@ -315,6 +316,26 @@ def test_functions_share_kernels(seed):
             assert own[name](x).numpy().tobytes() == unplanned[name](x).numpy().tobytes()
             alone = PlanMemory()(tvm.IRModule({gv: function.with_attr("global_symbol", name)}))
             assert pool_sizes(planned, {}, name) == pool_sizes(alone, {}, name)
+
+
+def test_equal_functions_have_one_plan(monkeypatch):
+    one = many_functions(np.random.default_rng(3), 2)
+    first, other = (f for f in one.functions.values() if isinstance(f, relax.Function))
+    builder = relax.BlockBuilder()
+    for k, function in enumerate((first, other, first, first)):
+        copy = relax.utils.copy_with_new_vars(function).with_attr("global_symbol", f"f{k}")
+        builder.add_func(copy, f"f{k}")
+    module = builder.get()
+    planned_problems = []
+    plan_last_pool = prefetch.plan_last_pool
+    monkeypatch.setattr(
+        prefetch, "plan_last_pool", lambda *given: planned_problems.append(given) or plan_last_pool(*given)
+    )
+    planned = PlanMemory()(module)
+    assert len(planned_problems) == 2
+    assert memory_plan_faults(planned) == ((), ())
+    sizes = [pool_sizes(planned, {}, f"f{k}") for k in range(4)]
+    assert sizes[0] == sizes[2] == sizes[3] != sizes[1]
 
 
 def test_a_kernel_that_is_also_a_value_keeps_its_form():
