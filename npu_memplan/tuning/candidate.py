@@ -67,13 +67,13 @@ class SearchBudget:
         return bool(self.shares or self.in_place_shares or self.read_once_shares)
 
 
-# `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, with no stripes but
-# those of pools with a size. `normal` has one of the shares, and slices of one size: on the benchmark networks more of
-# either find nothing better, but for less than 1 % on single ones.
+# `normal` is successive halving: fewer candidates, each with more work. `quick` is one round, with no stripes but those
+# of pools with a size. `normal` has one of the shares, and slices of one size: on the benchmark networks more of either
+# find nothing better, but for less than 1 % on single ones.
 BUDGETS = {
     "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, (), (), (), False, 0),
     "normal": SearchBudget(
-        ((8, WORK // 10), (4, WORK // 4), (2, WORK // 2)), WORK // 4, 4_000, 0, (0.6,), (), (), False, 0,
+        ((8, WORK // 16), (4, WORK // 8), (2, WORK // 4)), WORK // 8, 4_000, 0, (0.6,), (), (), False, 0,
         least_gain=0.07,
     ),
     "max": SearchBudget(
@@ -86,6 +86,7 @@ BUDGETS = {
 _MORE_STRIPES = replace(
     BUDGETS["normal"],
     rounds=((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)),
+    allocation_work=WORK // 4,
     shares=_SHARES,
     sliced_forms=2,
     in_place_shares=_SHARES[:2],

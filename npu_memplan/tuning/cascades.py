@@ -42,7 +42,8 @@ from .ranking import ENDLESS, DecodedConstants, stream_cycles
 if TYPE_CHECKING:
     from .candidate import Cutters, SearchBudget
 
-_STEP = 105  # per cent, from one limit to the next
+_STEP, _WIDE_STEP = 105, 115  # per cent, from one limit to the next; where a choice is estimated beside copies
+_LONGEST_NEAR = 8  # operations of a group whose constants are copied: no longer one was the best of a benchmark network
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
 _BELOW = (90, 95)  # per cent
 _FAR = 110  # per cent: what is planned for so much more hardly ever fits into less
@@ -135,7 +136,7 @@ def beside_copies(near: CascadeSpace, far: CascadeSpace, limit_bytes: int, node_
     maps, `far` where they are.
     """
     estimated: dict[tuple[Group, ...], int] = {}
-    for limit in (limit_bytes, *reversed(tuple(_limits(least_bytes(near), limit_bytes)))):
+    for limit in (limit_bytes, *reversed(tuple(_limits(least_bytes(near), limit_bytes, _WIDE_STEP)))):
         chosen = choose(near, limit)
         if estimated and cycles_of(near, chosen) >= min(estimated.values()):
             break  # fewer bytes take more
@@ -169,12 +170,12 @@ def _choices(
             yield limit, _measure_choice(groups, chosen, node_budget)
 
 
-def _limits(least: int, most: int) -> Iterator[int]:
+def _limits(least: int, most: int, step: int = _STEP) -> Iterator[int]:
     """Limits at which groups are chosen: from a little below their own bound, as a plan may need less."""
     yield from (least * below // 100 for below in _BELOW)
     while least < most:
         yield least
-        least = least * _STEP // 100 + 1
+        least = least * step // 100 + 1
 
 
 def _measure_choice(groups: CascadeSpace, chosen: tuple[Group, ...], node_budget: int | None = None) -> CascadeChoice:
@@ -342,7 +343,8 @@ class _Form:
             near = self._where.with_constants_near()
             memories = self._where if constants is _Constants.FAR else near
             again = self._where if constants is _Constants.ONCE else None
-            self._among[constants] = {v: groups.among(memories, again) for v, groups in self._groups.items()}
+            longest = {"longest": _LONGEST_NEAR} if constants is _Constants.NEAR else {}
+            self._among[constants] = {v: g.among(memories, again, **longest) for v, g in self._groups.items()}
         return self._among[constants]
 
     def least_cycles(self, constants: _Constants) -> int:

@@ -121,7 +121,7 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking, budget: Sear
     fast = fast_pool(plain.extracted.problem.pools, rank.memory_map)
     if slack <= 1 or fast is None or not preferred.best.moved:
         return preferred
-    budget = replace(budget, sliced_forms=0, last_work=0)
+    budget = replace(budget, rounds=budget.rounds[-1:], sliced_forms=0, last_work=0)
     low, high = (_used_bytes(one, fast) for one in (ProgramCandidate(plain, rank(plain)), preferred.best))
     for _ in range(_ROUNDS):
         limit = high - (high - low) // _STEP

@@ -131,6 +131,7 @@ class Costs:
 
 
 _ALIGNMENT = 16
+_LONGEST = 12  # operations of a group that may begin and end anywhere
 _PARTS = 16  # most ways to share a depth that are looked at
 
 
@@ -257,6 +258,7 @@ class CascadeSpace:
         self.sizes, self.live = self.chains.sizes, self.chains.live
         self._costs: list[Costs] = []  # of all memories
         self.plans: dict[Any, Any] = {}  # by buffers, overlaps and the plan's budget
+        self.longest = _LONGEST
         self._weigh(memory_map or default_memory_map(program.accelerator), None)
 
     def _weigh(self, memory_map: MemoryMap, again: MemoryMap | None) -> None:
@@ -279,11 +281,12 @@ class CascadeSpace:
             self._costs.append(found)
         return found
 
-    def among(self, memory_map: MemoryMap, again: MemoryMap | None = None) -> CascadeSpace:
+    def among(self, memory_map: MemoryMap, again: MemoryMap | None = None, longest: int = _LONGEST) -> CascadeSpace:
         """This space in other memories; both share what is known of turns. `again`: the memories from which parts read
         constants again, if not those of `memory_map`.
         """
         found = copy(self)
+        found.longest = longest
         found._weigh(memory_map, again)
         return found
 
@@ -410,7 +413,6 @@ class CascadeSpace:
         return replace(group, interleaved=upwards, upwards=True)
 
 
-_LONGEST = 12  # operations of a group that may begin and end anywhere
 _HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time
 _FEWEST = 2  # ways to cut channels that are tried: the fewest parts that fit
 _LOWER = (
@@ -468,7 +470,7 @@ def choose(groups: CascadeSpace, limit_bytes: int) -> tuple[Group, ...]:
 
 def _starts(groups: CascadeSpace, last: int) -> list[int]:
     """The starts of groups that end with operation `last`: the last few operations, and those of `long_ranges`."""
-    nearest = max(0, last + 1 - _LONGEST)
+    nearest = max(0, last + 1 - groups.longest)
     return [*(first for first in groups.chains.long_ranges[last] if first < nearest), *range(nearest, last + 1)]
 
 
