@@ -17,7 +17,7 @@ from .clock import limit_searches, pause_clock
 from .files.folders import staged_directory
 from .frontend.load import read_by_one
 from .names import model_name
-from .options import CompileOptions
+from .options import NO_NPU, CompileOptions, Objective
 from .pipeline import build, extract_problem, lower, plan, read
 from .process.incidents import gather_incidents
 from .report.files import write_artifact
@@ -96,6 +96,8 @@ def _lower_by_backend(model: Path, options: CompileOptions, known: dict[object, 
     """
     whole = read_by_one(model, options, known)
     loaded = lower(whole)
+    if options.accelerator == NO_NPU:
+        return _prefer_host_rows(model, loaded)
     stripes = loaded.request.stripes if options.stripes else None
     if stripes is None or stripes.capacity_bytes is None:
         return loaded
@@ -110,4 +112,26 @@ def _lower_by_backend(model: Path, options: CompileOptions, known: dict[object, 
     if tvm_ffi.structural_equal(by_rows.module, whole.module):
         return loaded  # there are no such sums
     by_rows = lower(by_rows)
+    return by_rows if required_bytes(by_rows) < needed else loaded
+
+
+def _prefer_host_rows(model: Path, loaded: Loaded) -> Loaded:
+    """The same with operators of the CPU in turn, by rows, where that needs fewer bytes: for the fewest, or where the
+    pools have too few.
+    """
+    request = loaded.request
+    sizes = [pool.size_bytes for pool in request.pools]
+    fewest = request.options.resolved_objective is Objective.BYTES
+    if not fewest and None in sizes:
+        return loaded
+    from .transform.order import required_bytes
+
+    needed = required_bytes(loaded)
+    if not fewest and needed <= sum(size or 0 for size in sizes):
+        return loaded
+    import tvm_ffi
+
+    by_rows = lower(read(model, replace(request, host_rows=True)))
+    if tvm_ffi.structural_equal(by_rows.module, loaded.module):
+        return loaded
     return by_rows if required_bytes(by_rows) < needed else loaded

@@ -22,7 +22,7 @@ from tvm import ir, relax, tirx
 from .extract.program import static_extent
 from .files.schema import from_values
 from .target_data import TargetDataError, read_toml, targets_folder
-from .vocabulary import KERNEL, UNTIMED, is_npu
+from .vocabulary import KERNEL, ROWS, UNTIMED, is_npu
 
 Cycles = Annotated[float, Meta(ge=0)]
 
@@ -257,9 +257,11 @@ def calls_work(module: Any, name: str, known: dict[Any, HostWork], cpu: str = ""
 
 def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
     """One call of a host PrimFunc."""
+    attributes = function.attrs or {}
+    if ROWS in attributes:
+        return sum((work for _, work in works_in_turn(function, costs)), _NOTHING)
     counter = _Counter(costs or host_costs())
     work = counter.statement_work(function.body) + HostWork(counter.costs.call)
-    attributes = function.attrs or {}
     if UNTIMED in attributes:
         return replace(work, known=False)
     kernel = attributes.get(KERNEL)
@@ -267,6 +269,24 @@ def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
         return work
     cycles = kernel_cycles(str(kernel["symbol"]), list(kernel["arguments"]), counter.costs.kernels)
     return HostWork(cycles + counter.costs.call, work.operations, work.bytes)
+
+
+def works_in_turn(function: Any, costs: HostCosts | None = None) -> list[tuple[str, HostWork]]:
+    """The kind of each operator that a host PrimFunc runs in turn (`vocabulary.ROWS`), and its work."""
+    counter, branches = _Counter(costs or host_costs()), function.attrs[ROWS]
+    *before, loop = function.body.seq
+    parts = [(part, isinstance(part, tirx.IfThenElse)) for part in loop.body.seq]
+    always = sum((counter.value(p.condition) if c else counter.statement_work(p) for p, c in parts), _NOTHING)
+    always += HostWork(counter.costs.loop)
+    entry = sum(map(counter.statement_work, before), HostWork(counter.costs.call)) * (1 / len(branches))
+    works = []
+    for branch, part in zip(branches, (part for part, chosen in parts if chosen), strict=True):
+        work = entry + (counter.statement_work(part.then_case) + always) * int(branch["rows"])
+        cycles = int(branch["moved"]) / 16 * counter.costs.kernels.moved
+        if "symbol" in branch:
+            cycles += kernel_cycles(str(branch["symbol"]), list(branch["arguments"]), counter.costs.kernels)
+        works.append((str(branch["kind"]), replace(work + HostWork(cycles), known=True)))
+    return works
 
 
 class _Counter:

@@ -116,9 +116,13 @@ STRIPES = TuningKnob(
     of_backends=True,
 )
 SECOND_MEMORY = TuningKnob("what gains least lies in a second, slower memory", _second_memory)
+ROWS = TuningKnob(
+    "operators of the CPU in turn, row by row",
+    lambda o, _: {"objective": "bytes"} if o.accelerator == NO_NPU and not o.pools else {},
+)
 HOST = TuningKnob("nothing on the NPU", lambda *_: ON_HOST, of_backends=True)
 
-ALL = (ALL_BACKENDS, SEARCH, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
+ALL = (ALL_BACKENDS, SEARCH, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, ROWS, HOST)
 
 
 def useful_knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool) -> tuple[TuningKnob, ...]:

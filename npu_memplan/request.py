@@ -58,6 +58,7 @@ class Request:
     kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call is there
     reorder: bool = True  # independent calls are put into the order that needs least memory
     sums_by_rows: bool = False  # sums over whole maps are made by rows, for stripes
+    host_rows: bool = False  # without an NPU: operators run in turn, by rows, where that saves bytes
 
     def with_options(self, options: CompileOptions) -> Request:
         """The same for other options, with the sizes that those give to pools."""

@@ -48,6 +48,14 @@ KERNEL = "npu.kernel"
 computes what the body says, and its `arguments`: buffers by name, "" for none, and int32 or double numbers. It reads
 and writes in the body's order, in blocks of which it reads everything before it writes: what is proven of the body
 holds."""
+NONE = "npu_memplan_none"  # the C function that returns a null pointer
+ROWS = "npu.rows"
+"""Attribute of host code that runs operators in turn: of each branch of its loop, in order, the `kind` of operator, how
+many `rows` it makes, how many bytes it has `moved` in all, and where a C kernel makes them its `symbol` and `arguments`
+for all rows."""
+DISTANCES = "npu.distances"
+"""Attribute of host code that calls C functions: (input, output, bytes) by name, as far as the output may begin after
+the input so that no byte of it is overwritten before it was read."""
 EXTERNAL = "npu.external"
 """Attribute of host code that calls a function that is linked from elsewhere: a line about each of its tensors."""
 BY_LIBRARY = "cmsis_nn_"  # what functions that call CMSIS-NN's are called by

@@ -420,7 +420,8 @@ class Artifact:
     @property
     def unknown_calls(self) -> int:
         """The number of the CPU's calls without an estimate: C that is not ours, and operators that are C alone."""
-        return self.host_operations - len(self.host_layers)
+        known = {row.function for row in self.host_layers}
+        return sum(call.agent is Agent.HOST and call.function not in known for call in self.calls)
 
     @property
     def host_clock_hz(self) -> float:

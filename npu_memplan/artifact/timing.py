@@ -41,7 +41,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class HostLayer:
-    """The cost of one call on the host by the estimate (`host_time`)."""
+    """The cost of one operator in a call of the host by the estimate (`host_time`)."""
 
     operator: int  # its index in the source model; -1: unknown
     name: str

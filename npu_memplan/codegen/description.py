@@ -19,13 +19,13 @@ from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.time import estimate, printed_cycles, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised_tensors
-from ..host_time import costs_for, host_work
+from ..host_time import costs_for, host_work, works_in_turn
 from ..models.flatbuffer import read_file
 from ..names import printable_text
 from ..problem import Agent, Plan, Problem
 from ..request import Loaded
 from ..sizes import count_text
-from ..vocabulary import BY_LIBRARY, ORDER_PEAKS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
+from ..vocabulary import BY_LIBRARY, ORDER_PEAKS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, ROWS, is_npu
 from .printed import Sources
 
 
@@ -167,23 +167,25 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
 
 
 def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
-    """The cost of each call of the host with an estimate; functions are named after the kinds of their operators."""
+    """The cost of each operator in an estimated call of the host; functions are named after the kinds of theirs."""
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
     rows, costs = [], costs_for(artifact.target.cpu)
     for call in artifact.calls:
         if call.agent is not Agent.HOST or call.function not in functions:  # a copy that an `if` needs is no operator
             continue
+        function = functions[call.function]
         kind = re.sub(r"_\d+$", "", call.function.removeprefix(BY_LIBRARY))
-        found = next((entry for entry in waiting if entry[1].kind.lower() == kind), None)
-        if found is not None:
-            waiting.remove(found)
-        index, name, kind = (-1, "", kind.upper()) if found is None else (found[0], found[1].name, found[1].kind)
-        work = host_work(functions[call.function], costs)
-        if not work.known:
-            continue
-        numbers = round(work.cycles), round(work.operations), round(work.bytes)
-        rows.append(HostLayer(index, name, kind, call.function, *numbers))
+        in_turn = ROWS in (function.attrs or {})
+        works = works_in_turn(function, costs) if in_turn else [(kind, host_work(function, costs))]
+        for kind, work in works:
+            found = next((entry for entry in waiting if entry[1].kind.lower() == kind.lower()), None)
+            if found is not None:
+                waiting.remove(found)
+            index, name, kind = (-1, "", kind.upper()) if found is None else (found[0], found[1].name, found[1].kind)
+            if work.known:
+                numbers = round(work.cycles), round(work.operations), round(work.bytes)
+                rows.append(HostLayer(index, name, kind, call.function, *numbers))
     return tuple(rows)
 
 

@@ -25,7 +25,7 @@ from tvm import ir, s_tir, tirx
 from ..errors import InternalError, NpuMemplanError, describe_error
 from ..process.ending import raise_lack_of_memory
 from ..rewrite.primfunc import compact_symbols, with_values
-from ..vocabulary import C_SOURCES, KERNEL
+from ..vocabulary import C_SOURCES, KERNEL, NONE
 from . import CodegenError
 from .c_text import OPAQUE, c_float, local_name
 
@@ -35,7 +35,6 @@ WRAPPING = re.compile(r"npu_memplan_(?P<what>add|sub|mul|shl)_(?P<dtype>int32|in
 """Names of the functions that `with_wrapping` calls."""
 _WRAPPED = ("int32", "int64")
 _WIDEST_SHIFT = 63
-NONE = "npu_memplan_none"  # the C function that returns a null pointer
 
 
 @dataclass(frozen=True, slots=True)

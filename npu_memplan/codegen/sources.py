@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..names import unusable_in_c
-from ..vocabulary import C_SOURCES, STATE_STARTS
+from ..vocabulary import C_SOURCES, NONE, STATE_STARTS
 from . import CodegenError
 from .builds import (
     GLUE,
@@ -41,7 +41,7 @@ from .builds import (
 from .c_text import c_array, c_type
 from .entry import RUNTIME_HEADER, RUNTIME_TEXT, external_functions, print_constant_pools, print_main, rename_functions
 from .header import pool_macro, print_model_header
-from .host_c import NONE, defined_in, print_functions, used_parameters, with_kernel
+from .host_c import defined_in, print_functions, used_parameters, with_kernel
 from .interface import Interface
 from .npu_c import NpuLaunch, print_launch
 from .printed import Sources

@@ -24,7 +24,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.tirx.layout import TileLayout
 
-from ..vocabulary import ONLY_READ
+from ..vocabulary import DISTANCES, ONLY_READ
 from .program import (
     Branch,
     Internal,
@@ -282,6 +282,29 @@ def _hull(access: _Access, grid: dict[Any, Array], count: int) -> tuple[Array, A
     return low * size, (high + 1) * size
 
 
+def index_ranges(loop: Any, axis: int) -> list[tuple[Any, bool, Array, Array]] | None:
+    """(buffer, whether it is written, least and greatest index along `axis` in each round of `loop`) of all accesses to
+    buffers that have such an axis; None where there is no order, or no number of rounds.
+    """
+    rounds = static_extent(loop.extent)
+    try:
+        found = _Collector(loop, ()).found
+    except _NoOrder:
+        return None
+    if rounds is None:
+        return None
+    grid, ranges = {loop.loop_var: np.arange(rounds)}, []
+    for access in found:
+        if len(access.indices) <= axis:
+            continue
+        last = int(access.buffer.shape[axis]) - 1
+        inner = {other.var: other.extent for other in access.loops if other.var not in grid}
+        ends = _interval(access.indices[axis], grid, inner) or (np.int64(0), np.int64(last))
+        low, high = (np.broadcast_to(np.clip(end, 0, last), rounds) for end in ends)
+        ranges.append((access.buffer, access.writes, low, high))
+    return ranges
+
+
 def _interval(expr: Any, grid: dict[Any, Array], inner: dict[Any, int]) -> tuple[Any, Any] | None:
     """Least and greatest value of an index in each step; None when it cannot be bounded."""
     if isinstance(expr, tirx.IntImm):
@@ -477,6 +500,7 @@ class Outline:
         self.compact = own_symbols(function)
         self.may_overlap = may_overlap(function)
         self.only_read = {str(name) for name in function.attrs.get(ONLY_READ, ())}
+        self.stated = {(str(i), str(o)): int(d) for i, o, d in function.attrs.get(DISTANCES, ())}
         self.visit(function.body, self.nodes, [], serial=True)
         self.least_alignment = _least_alignment(function.body)
         self.alignments = [self.alignment_of(p) for p in function.params]  # of the first bytes of its buffers
@@ -501,9 +525,13 @@ class Outline:
         if key not in node.distances:
             hidden = node.opaque & {*sources, target}
             inputs = [self.buffers[i] for i in sources]
-            node.distances[key] = (
-                None if hidden else highest_distance(node.statement, inputs, self.buffers[target], self.compact)
-            )
+            names = [(str(buffer.name), str(self.buffers[target].name)) for buffer in inputs]
+            if all(pair in self.stated for pair in names):
+                node.distances[key] = min(self.stated[pair] for pair in names)
+            elif hidden:
+                node.distances[key] = None
+            else:
+                node.distances[key] = highest_distance(node.statement, inputs, self.buffers[target], self.compact)
         return node.distances[key]
 
     def visit(self, stmt: Any, into: list[_Node], local: list[int], *, serial: bool) -> None:

@@ -63,7 +63,7 @@ def read(path: Path, request: Request, known: dict[object, Partitioned] | None =
             load_operators(described)
     host = options.external, options.host_kernels
     if options.accelerator == NO_NPU:
-        return Loaded(request, path, data, import_host_only(data, path.name, *host).module, {})
+        return Loaded(request, path, data, import_host_only(data, path.name, *host, request.host_rows).module, {})
     if options.npu_compiler == "tvm":
         from .tflite.lowered import build_module
 

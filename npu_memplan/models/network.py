@@ -78,6 +78,7 @@ class Network:
     outputs: tuple[int, ...]
     by_vela: bool = False  # whether Vela wrote the file, whatever it gave the NPU
     host_kernels: str = ""  # whose functions host operators are to call where these do the same; "": ours alone
+    in_rows: bool = False  # host operators run in turn, by rows, where that saves bytes
     subgraphs: tuple[Network, ...] = ()  # of the first one: all of the file's by index, itself as it is read
 
     @property

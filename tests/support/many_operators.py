@@ -22,7 +22,8 @@ from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
 from npu_memplan.extract import STATES
-from npu_memplan.frontend.host_ops import lower_operator
+from npu_memplan.frontend.host_ops import LoweredOperator, lower_operator
+from npu_memplan.frontend.host_ops.cascade import Cascade, join_rows, lower_cascade, row_operator
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import NO_NPU, CompileOptions
@@ -43,14 +44,16 @@ LEVELS = [*EXTREMES, *((name, level) for name in COMPILERS if name == "gcc" for 
 
 
 def module_of_all(networks: Sequence[Network], kernels: bool = True) -> Any:
-    """A Relax module whose main calls the operator of each network, one after the other; as loops without `kernels`."""
+    """A Relax module whose main calls the operator of each network, or all of one `in_rows` in turn, one after the
+    other; as loops without `kernels`.
+    """
     builder = relax.BlockBuilder()
 
     def type_of(network: Network, index: int) -> Any:
         tensor = network.tensors[index]
         return relax.TensorType(tensor.shape or (1,), tensor.dtype)
 
-    lowered = [lower_operator(network, network.cpu_operators[0]) for network in networks]
+    lowered = [in_turn(n) if n.in_rows else lower_operator(n, n.cpu_operators[0]) for n in networks]
     parameters = [
         [relax.Var(f"m{n}_i{i}", type_of(network, i)) for i in one.inputs]
         for n, (network, one) in enumerate(zip(networks, lowered, strict=True))
@@ -76,6 +79,20 @@ def module_of_all(networks: Sequence[Network], kernels: bool = True) -> Any:
     states = [str(group[p].name) for one, group in zip(lowered, parameters, strict=True) for p in one.states]
     module.update_func(module.get_global_var("main"), module["main"].with_attr(STATES, states))
     return module
+
+
+def in_turn(network: Network) -> LoweredOperator:
+    """All operators of a network as one cascade."""
+    return lower_cascade(network, whole_cascade(network), network.cpu_operators[-1])
+
+
+def whole_cascade(network: Network) -> Cascade:
+    """The cascade of all operators of a network."""
+    rows = [row_operator(network, operator) for operator in network.cpu_operators]
+    made = join_rows(network, [one for one in rows if one is not None], frozenset(network.outputs))
+    assert made is not None
+    assert None not in rows
+    return made
 
 
 class Together:

@@ -24,8 +24,6 @@ from .estimate import Share as Share
 from .estimate import cycles_in_a_row as cycles_in_a_row
 from .estimate import estimate as estimate
 from .estimate import sum_bounds as sum_bounds
-from .in_turn import Requester as Requester
-from .in_turn import served_in_turn as served_in_turn
 from .lanes import Described as Described
 from .lanes import lanes as lanes
 from .lanes import name_event as name_event
@@ -33,7 +31,9 @@ from .memory import Direction as Direction
 from .memory import Memory as Memory
 from .memory import MemoryMap as MemoryMap
 from .memory import Pulse as Pulse
+from .memory import Requester as Requester
 from .memory import Traffic as Traffic
+from .memory import served_in_turn as served_in_turn
 from .span import cycles_by_model as cycles_by_model
 from .span import milliseconds_between as milliseconds_between
 from .span import models_text as models_text

@@ -64,6 +64,10 @@ class Function:
         self._allocations.append(tirx.AllocBuffer(buffer))
         return buffer
 
+    def declare(self, allocation: Any) -> None:
+        """An allocation of another function, whose statements this one takes over."""
+        self._allocations.append(allocation)
+
     def local(self, name: str, dtype: str = "int32") -> LocalScalar:
         """A scalar in registers; assign before reading."""
         buffer = self.buffer(name, [1], dtype, scope="local")

@@ -207,11 +207,17 @@ def _clamps_apart(source: Network, operator: CpuOperator) -> bool:
 
 
 def import_host_only(
-    model: bytes | Path, name: str = "", external: Mapping[str, int | None] = NONE, host_kernels: str = ""
+    model: bytes | Path,
+    name: str = "",
+    external: Mapping[str, int | None] = NONE,
+    host_kernels: str = "",
+    in_rows: bool = False,
 ) -> Imported:
-    """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`."""
+    """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`; `in_rows`: in turn, by
+    rows, where that saves bytes.
+    """
     file, data, name = read_folded(model, name)
-    network = complete_network(read_network(data, name), external, host_kernels)
+    network = replace(complete_network(read_network(data, name), external, host_kernels), in_rows=in_rows)
     _check_target(network, NO_NPU)
     external_builtins(network, external)
     check_host_operators(network, (), {}, file)

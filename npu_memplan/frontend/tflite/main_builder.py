@@ -229,15 +229,19 @@ class MainBuilder:
         self.host_call(operator, for_good)
 
     def host_call(self, operator: CpuOperator, for_good: bool = False) -> None:
-        """Call the host code of an operator, also where it only changes a shape; of a chain, behind its last one."""
+        """Call the host code of an operator, also where it only changes a shape; of several, behind their last one."""
         from ..host_ops import lower_operator
+        from ..host_ops.cascade import find_cascades, lower_cascade
         from ..host_ops.chain import find_chains, lower_chain
 
-        chains = find_chains(self.network)
-        chain = chains.get(operator.index)
-        if chain is None and operator.index in chains:
+        chains, cascades = find_chains(self.network), find_cascades(self.network)
+        chain, cascade = chains.get(operator.index), cascades.get(operator.index)
+        if chain is None and cascade is None and (operator.index in chains or operator.index in cascades):
             return
-        lowered = lower_operator(self.network, operator) if chain is None else lower_chain(self.network, chain)
+        if cascade is not None:
+            lowered = lower_cascade(self.network, cascade, operator)
+        else:
+            lowered = lower_operator(self.network, operator) if chain is None else lower_chain(self.network, chain)
         inputs = [self.value(i) for i in lowered.inputs]
         inputs += [relax.const(c, c.dtype.name) for c in lowered.constants]
         function = lowered.primfunc.without_attr(LAYER) if for_good else lowered.primfunc

@@ -5,7 +5,7 @@ will run, not what some earlier stage meant; operation j of a stream is point `f
 cycles are those by which it makes its stream longer, so they add up to the estimate of the inference. Kernels in a row
 that fill one feature map channel by channel count as parts of one output: Vela splits so. Networks of several NPUs that
 may run at the same time take at least what each takes by itself, and at most what it takes with every memory that
-another NPU uses meanwhile served in turn (`ethosu.time.in_turn`).
+another NPU uses meanwhile served in turn (`ethosu.time.memory`).
 """
 
 from __future__ import annotations
@@ -200,6 +200,7 @@ def _host_extras(artifact: Artifact, where: _Where) -> Iterator[ByteMove]:
     if not artifact.operators:
         return
     kinds = {o.kind.lower() for o in artifact.operators}
+    kinds |= {row.function for row in artifact.host_layers if row.operator >= 0}
     for call in artifact.calls:
         name = call.function.rsplit("_", 1)[0] if call.function.rpartition("_")[2].isdigit() else call.function
         if call.agent is Agent.HOST and not {name, call.function} & kinds:

@@ -175,8 +175,11 @@ def _time_text(artifact: Artifact, timing: Timing) -> str:
 def host_work_text(artifact: Artifact) -> str:
     """The CPU's cycles, its dearest calls, and the time."""
     cycles, clock = artifact.host_cycles or 0, artifact.host_clock_hz
-    dearest = sorted(artifact.host_layers, key=lambda row: (-row.cycles, row.operator))[:HOST_SHOWN]
-    shares = ", ".join(f"{percent_text(row.cycles, cycles)} {row.function}" for row in dearest)
+    calls: dict[str, int] = {}
+    for row in artifact.host_layers:
+        calls[row.function] = calls.get(row.function, 0) + row.cycles
+    dearest = sorted(calls.items(), key=lambda call: -call[1])[:HOST_SHOWN]
+    shares = ", ".join(f"{percent_text(own, cycles)} {function}" for function, own in dearest)
     text = f"CPU: about {cycles:,} cycles ({shares})"
     if not clock:
         return text
