@@ -133,20 +133,15 @@ def _document(need: Need) -> dict[str, Any]:
 
 
 def _print(name: str, found: tuple[Need, ...]) -> None:
-    from rich.table import Column, Table
+    from ..text_table import align_rows
 
-    from ..process.setup import terminal_console
-
-    headings = ("operator", "type", Column("count", justify="right"), "who", "results on the host")
-    title = f"{name}: {count_text(sum(need.count for need in found), 'operator')}"
-    table = Table(*headings, title=title, title_justify="left")
+    rows = [("operator", "type", "count", "who", "results on the host")]
     for need in found:
-        table.add_row(
-            need.kind, need.dtype, str(need.count), need.runs_on, "-" if need.refused else _format_claim(need.host)
-        )
-    console = terminal_console()
-    console.print(table)
+        results = "-" if need.refused else _format_claim(need.host)
+        rows.append((need.kind, need.dtype, str(need.count), need.runs_on, results))
+    click.echo(f"{name}: {count_text(sum(need.count for need in found), 'operator')}")
+    click.echo("\n".join(align_rows(rows, right={2})))
     for need in found:
         if need.refused:
-            console.print(f"{need.kind} {need.dtype} has no host code: {need.refused}")
-    console.print("The NPU's limits of shapes and strides are known when the model is compiled.")
+            click.echo(f"{need.kind} {need.dtype} has no host code: {need.refused}")
+    click.echo("The NPU's limits of shapes and strides are known when the model is compiled.")

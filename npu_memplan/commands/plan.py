@@ -20,8 +20,11 @@ from ..command_line import PLACE
 from ..planners import PlanningError, plan, planner_names
 from ..problem import Plan, PlanStatus, Problem, used_bytes
 from ..problem.json import plan_to_json
-from ..sizes import format_size
-from ..verify import Violation, verify
+from ..sizes import count_text, format_size
+from ..text_table import align_rows
+from ..verify import verify
+
+_SHOWN = 50  # violations, of all
 
 
 @click.command("plan")
@@ -86,34 +89,24 @@ def _failure(error: PlanningError) -> dict[str, object]:
 
 def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
     """A table of the pools, and one line that says what the plan is."""
-    from rich.table import Column, Table
-
-    from ..process.setup import terminal_console
-
-    figures = (Column(heading, justify="right") for heading in ("capacity", "used", "lower bound", "above bound"))
-    title = f"{problem.name}: {len(problem.buffers)} buffers, planner {answer.planner}, {elapsed:.2f} s"
-    table = Table("pool", *figures, title=title)
+    rows = [("pool", "capacity", "used", "lower bound", "above bound")]
     for pool, usage in zip(problem.pools, answer.usage, strict=True):
         over = usage.used_bytes - usage.lower_bound_bytes
         share = f"{over / usage.lower_bound_bytes:.2%}" if usage.lower_bound_bytes else "0.00%"
-        table.add_row(
-            pool.name,
-            "unbounded" if pool.size_bytes is None else format_size(pool.size_bytes),
-            format_size(usage.used_bytes),
-            format_size(usage.lower_bound_bytes),
-            f"{over} bytes ({share})" if over else "none",
-        )
-    console = terminal_console()
-    console.print(table)
+        capacity = "unbounded" if pool.size_bytes is None else format_size(pool.size_bytes)
+        above = f"{over} bytes ({share})" if over else "none"
+        rows.append((pool.name, capacity, format_size(usage.used_bytes), format_size(usage.lower_bound_bytes), above))
+    click.echo(f"{problem.name}: {len(problem.buffers)} buffers, planner {answer.planner}, {elapsed:.2f} s")
+    click.echo("\n".join(align_rows(rows, right={1, 2, 3, 4})))
     if answer.status is PlanStatus.OPTIMAL:
-        console.print("optimal: every pool is at a bound that no plan can go below")
+        click.echo("optimal: every pool is at a bound that no plan can go below")
     elif answer.planner == "fit" and not answer.note:
-        console.print("feasible: it fits, and there the search stopped; --least goes on")
+        click.echo("feasible: it fits, and there the search stopped; --least goes on")
     else:
         ended = f", the budget ({answer.budget}) ended the search" if answer.stopped_early else ""
-        console.print(f"feasible: not proven least{ended}")
+        click.echo(f"feasible: not proven least{ended}")
     if answer.note:
-        console.print(f"note: {answer.note}")
+        click.echo(f"note: {answer.note}")
 
 
 @click.command("verify")
@@ -131,27 +124,13 @@ def verify_command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json
     if as_json:
         click.echo(json.dumps({"valid": not violations, "violations": msgspec.to_builtins(violations)}))
     elif violations:
-        _show_violations(violations)
+        click.echo(f"{count_text(len(violations), 'violated constraint')}:")
+        click.echo("\n".join(align_rows([(v.constraint.value, v.message) for v in violations[:_SHOWN]], right=set())))
+        if len(violations) > _SHOWN:
+            click.echo(f"and {len(violations) - _SHOWN} more")
     else:
         heights = used_bytes(given, answer.placements)
         uses = ", ".join(f"{name} {format_size(height)}" for name, height in heights.items())
         click.echo(f"valid: {len(answer.placements)} placements; {uses}")
     if violations:
         sys.exit(1)
-
-
-def _show_violations(violations: tuple[Violation, ...]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from ..process.setup import terminal_console
-
-    table = Table(
-        "constraint", "what", title=f"{len(violations)} violated constraint{'s' if len(violations) != 1 else ''}"
-    )
-    for violation in violations[:50]:
-        table.add_row(violation.constraint.value, Text(violation.message))
-    console = terminal_console()
-    console.print(table)
-    if len(violations) > 50:
-        console.print(f"and {len(violations) - 50} more")

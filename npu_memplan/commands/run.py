@@ -375,29 +375,23 @@ def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, ref
 
 
 def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> None:
-    from rich.table import Column, Table
+    from ..text_table import align_rows
 
-    from ..process.setup import terminal_console
-
-    figures = (Column(heading, justify="right") for heading in ("elements", "mismatches", "max |diff|"))
-    table = Table("output", *figures, title=f"{artifact.name} on {name}", title_justify="left")
+    rows = [("output", "elements", "mismatches", "max |diff|")]
     if result is not None:
         for output in result.outputs:
             difference = f"{output.max_abs_diff:g}" + (f" ({output.max_ulps} ulp)" if output.max_ulps else "")
-            table.add_row(output.name, f"{output.elements:,}", f"{output.mismatches:,}", difference)
+            rows.append((output.name, f"{output.elements:,}", f"{output.mismatches:,}", difference))
     else:
-        for slot, array in zip(artifact.outputs, ran.outputs, strict=True):
-            table.add_row(slot.name, f"{array.size:,}", "-", "-")
-    console = terminal_console()
-    console.print(table)
-    for note in ran.notes:
-        console.print(f"note: {note}")
-    console.print(f"runner {name}{f' ({ran.version})' if ran.version else ''}, {ran.seconds:.3f} s")
+        sizes = zip(artifact.outputs, ran.outputs, strict=True)
+        rows += [(slot.name, f"{array.size:,}", "-", "-") for slot, array in sizes]
+    lines = [f"{artifact.name} on {name}", *align_rows(rows, right={1, 2, 3}), *(f"note: {note}" for note in ran.notes)]
+    lines.append(f"runner {name}{f' ({ran.version})' if ran.version else ''}, {ran.seconds:.3f} s")
     if ran.npu_cycles is not None:
-        kind = "estimated NPU cycles" if ran.cycles_are_estimates else "NPU cycles"
-        console.print(f"{ran.npu_cycles:,} {kind}")
+        lines.append(f"{ran.npu_cycles:,} {'estimated ' if ran.cycles_are_estimates else ''}NPU cycles")
     if ran.stack is not None:
-        console.print(f"stack of the firmware, measured: {ran.stack[0]:,} of {ran.stack[1]:,} bytes")
+        lines.append(f"stack of the firmware, measured: {ran.stack[0]:,} of {ran.stack[1]:,} bytes")
+    click.echo("\n".join(lines))
 
 
 def _ulps(artifact: Artifact, result: RunResult) -> str:
