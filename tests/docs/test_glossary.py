@@ -1,4 +1,4 @@
-"""Headings and `--help` use terms of docs/glossary.md and plain English; former names occur nowhere.
+"""Headings and `--help` use terms of docs/glossary.md and plain English.
 
 Invariant: a word of a heading or of a help text is part of a glossary term, or in `plain_words.txt`, which has common
 English words, names of products and formats, and no term of this package.
@@ -21,24 +21,6 @@ GLOSSARY = REPOSITORY / "docs" / "glossary.md"
 PLAIN = Path(__file__).with_name("plain_words.txt")
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 _WORD = re.compile(r"[a-z][a-z'-]+")
-_SOURCES = {".py", ".c", ".h", ".js", ".html", ".css", ".toml", ".md"}
-
-# Names that a standard term replaced, as patterns.
-FORMER = [
-    r"\bunposed\b", r"\b_?[Pp]osed?(_again)?\b", r"\b[Hh]asten", r"Travell?er", r"\b[Tt]ravel(s|led|ling)?\b",
-    r"\bRace\b", r"\bEntrant", r"\b[Cc]ontests?\b", r"\bCourse(Step)?\b", r"\bItinerar", r"\bParcel", r"\bHeld\b",
-    r"\bVolume\b", r"\bcrowded\b", r"\bresliced\b", r"\bTurns\b", r"\b[Tt]akes?\sturns\b", r"\bRing\b",
-    r"\b[Oo]wn\slowering\b", r"\bmakers?\b", r"\bAim\b", r"\bEmission", r"\b[Hh]and(s|ed)?[-_]over", r"\bPassage",
-    r"\bLevers?\b", r"\bLaws?\b", r"\bquiet_collector\b", r"\bno_room\b", r"\bHomes\b", r"\bDemand\b",
-    r"\bStriping\b", r"\bTrials\b", r"\bmanners\b", r"\brefusal\b", r"\basks\snobody\b",
-]  # fmt: skip
-FOLDERS = ("npu_memplan", "fvp_runner", "docs")
-PROMISE = (
-    "npu_memplan/tuning",
-    "npu_memplan/ethosu",
-    "npu_memplan/report",
-    "npu_memplan/commands",
-)  # optimistic cycles
 
 
 def words(text: str) -> set[str]:
@@ -104,14 +86,3 @@ def test_plain_words_are_sorted_and_needed() -> None:
     unused = [w for w in listed if not used & {w, w + "s", w + "es"}]
     assert unused == [], "in no heading and no help text any more"
     assert set(listed) & words(" ".join(terms())) == set(), "in the glossary"
-
-
-@pytest.mark.parametrize(("former", "folders"), [*((f, FOLDERS) for f in FORMER), (r"\b[Pp]romis", PROMISE)])
-def test_former_names_are_not_used(former: str, folders: tuple[str, ...]) -> None:
-    pattern, found = re.compile(former), []
-    for folder in folders:
-        for path in (REPOSITORY / folder).rglob("*"):
-            if path.suffix in _SOURCES:
-                lines = path.read_text(encoding="utf-8").splitlines()
-                found += [f"{path.relative_to(REPOSITORY)}:{n}" for n, s in enumerate(lines, 1) if pattern.search(s)]
-    assert found == []
