@@ -45,6 +45,18 @@ class CommandLine:
         assert outcome.code == 0, outcome.err
         return outcome
 
+    def bit_exact(self, folder: Path, reference: Path, *options: object) -> None:
+        """A local run of an artifact, which says so."""
+        ran = self("run", folder, "--on", "local", *options, "--reference", reference)
+        assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+    def refuses(self, words: str, model: Path, *options: object, out: Path) -> None:
+        """A compile says why it refuses `options`, and writes nothing."""
+        made = self("compile", model, *options, "-o", out)
+        assert (made.code, made.out) == (2, "")
+        assert words in " ".join(made.err.split())
+        assert not out.exists()
+
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:

@@ -23,8 +23,7 @@ MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tf
 def test_a_run_on_constant_pools_is_bit_exact(cli, tmp_path, options) -> None:
     out = tmp_path / "out"
     cli.ok("compile", MODEL, *options, "--constant-pool", "near=2KiB", "--constant-pool", "flash", "-o", out)
-    ran = cli("run", out, "--on", "local", "--reference", MODEL)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(out, MODEL)
     artifact = Artifact.load(out)
     assert [(p.name, p.read_only) for p in artifact.problem.pools][-2:] == [("near", True), ("flash", True)]
     assert artifact.regions == (1, 0, 0)
@@ -68,9 +67,3 @@ def test_too_large_constants_are_refused_with_the_numbers(cli, tmp_path) -> None
     assert "  one more --constant-pool behind it, for what it does not hold" in refused.err
     assert "made by the model" in refused.err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_constant_pool_has_a_name_of_its_own(cli, tmp_path) -> None:
-    refused = cli("compile", *QUICK, MODEL, "--constant-pool", "sram", "-o", tmp_path / "out")
-    assert refused.code == 2
-    assert "--constant-pool sram has the name of a pool for other buffers; give it another name" in refused.err

@@ -33,19 +33,6 @@ def message_of(*arguments: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--board", "corstone-300"), "did you mean corstone-300-u55 or corstone-300-u65?"),
-        (("--accelerator", "ethos-u55-257"), "did you mean ethos-u55-256?"),
-        (("--memory-mode", "Shared_SRAM"), "did you mean Shared_Sram?"),
-    ],
-)
-def test_a_name_that_is_almost_right_is_proposed(options: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    assert words in message_of("compile", MODEL, *options, "-o", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
     ("command", "name", "content", "words"),
     [
         ("operators", "m.onnx", b"ir version", "m.onnx is an ONNX model, and this is for TFLite files; compile to C"),

@@ -34,8 +34,7 @@ def resident(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_twenty_calls_are_bit_exact_after_one_init(cli: Callable, resident: Path) -> None:
-    ran = cli("run", resident, "--on", "local", "--steps", 20, "--reference", MODEL)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(resident, MODEL, "--steps", 20)
     artifact = Artifact.load(resident)
     assert artifact.resident_bytes > 0
     assert artifact.init_cycles >= artifact.resident_bytes // 16
@@ -90,26 +89,7 @@ def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> No
     assert plain.json["resident_bytes"] == plain.json["init_cycles"] == 0
     assert 0 < made.json["resident_bytes"] <= made.json["pools"][0]["used_bytes"] <= 24 * 1024
     assert made.json["estimated_cycles"] < plain.json["estimated_cycles"]
-    ran = cli("run", tmp_path / "auto", "--on", "local", "--reference", MODEL)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--resident", "auto"), "no size"),
-        (("--resident", "some"), "none of none, auto, all"),
-        (("--resident", "all", "--accelerator", "none"), "has no NPU"),
-        (("--resident", "all", "--pool", "sram=8KiB"), "--resident all needs"),
-    ],
-)
-def test_what_cannot_be_resident_is_reported(
-    cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str
-) -> None:
-    made = cli("compile", MODEL, *options, *QUICK, "-o", tmp_path / "out.tflite")
-    assert made.code == 2
-    assert words in " ".join(made.err.split())
-    assert not (tmp_path / "out.tflite").exists()
+    cli.bit_exact(tmp_path / "auto", MODEL)
 
 
 OTHERS = [
@@ -131,8 +111,7 @@ def test_other_npus_and_pools(cli: Callable, tmp_path: Path, options: str, name:
     assert bool(artifact.states) == bool(name)
     kept = [b.name for b in artifact.problem.buffers if b.kind is BufferKind.RESIDENT]
     assert {artifact.plan.placement(buffer).pool for buffer in kept} == {"sram"}
-    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 5, "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "out", model, "--steps", 5)
 
 
 @pytest.mark.parametrize("name", ["ad01_int8"])
@@ -143,8 +122,7 @@ def test_more_resident_bytes_save_cycles(cli: Callable, tmp_path: Path, name: st
         out = tmp_path / str(number)
         made = cli.ok("compile", model, "--effort", "quick", "--no-check", "--json", "--resident", size, "-o", out)
         found.append(made.json["estimated_cycles"])
-        ran = cli("run", out, "--on", "local", "--steps", 2, "--reference", model)
-        assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+        cli.bit_exact(out, model, "--steps", 2)
     assert all(less < more for more, less in pairwise(found))
     assert found[-1] < 0.2 * found[0]  # flash is hardly read any more
 
@@ -159,5 +137,4 @@ def test_the_program_is_chosen_again_for_constants_in_sram(
         made = cli.ok("compile", model, *quick, *options, "-o", tmp_path / name)
         found[name] = made.json["estimated_cycles"]
     assert found["resident"] <= 1.05 * found["sram"]
-    ran = cli("run", tmp_path / "resident", "--on", "local", "--steps", 20, "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "resident", model, "--steps", 20)

@@ -43,8 +43,7 @@ def test_the_better_producer_is_taken_and_reported(cli: Callable[..., Any], tmp_
     assert least < taken == cycles["auto"] < about
     assert low <= taken < high
     assert about == pytest.approx(cycles["vela"], rel=0.2)  # before it was searched
-    ran = cli.ok("run", tmp_path / "auto", "--on", "local", "--input", "random:3", "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact")
+    cli.bit_exact(tmp_path / "auto", model, "--input", "random:3")
 
 
 @pytest.mark.parametrize(
@@ -71,8 +70,7 @@ def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: 
     made = cli.ok("compile", model, "--pool", "sram=12KiB", "--json", "-o", tmp_path / "auto")
     assert made.json["pools"][0]["used_bytes"] <= 12 * 1024
     assert any("native lowering in stripes" in text for text in made.json["notes"])
-    ran = cli("run", tmp_path / "auto", "--on", "local", "--input", "random:4", "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "auto", model, "--input", "random:4")
 
 
 @pytest.mark.parametrize("options", [("--objective", "bytes"), ("--pool", "sram=3KiB")])
@@ -81,8 +79,7 @@ def test_sums_by_rows_need_less_than_the_map(cli: Callable[..., Any], tmp_path: 
     model = MODELS / "micro_speech_quantized.tflite"
     made = cli.ok("compile", model, "--npu-compiler", "tvm", "--stripes", *options, "--json", "-o", tmp_path / "out")
     assert made.json["pools"][0]["used_bytes"] <= 3 * 1024
-    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "out", model, "--input", "random:6")
 
 
 def test_sums_by_rows_are_lowered_from_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +100,7 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
     for size, kind in ((6144, "roomy"), (4200, "tight")):
         made[kind] = cli("compile", model, "--pool", f"sram={size}", "--json", "-o", tmp_path / kind)
         assert made[kind].code == 0, made[kind].err
-        ran = cli("run", tmp_path / kind, "--on", "local", "--input", "random:5", "--reference", model)
-        assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+        cli.bit_exact(tmp_path / kind, model, "--input", "random:5")
     assert made["roomy"].json["estimated_cycles"] < 0.9 * made["tight"].json["estimated_cycles"]
     assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
 
@@ -115,8 +111,7 @@ def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Calla
     made = cli.ok("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     vela = cli("compile", model, "--npu-compiler", "vela", "--objective", "bytes", "--json", "-o", tmp_path / "vela")
     assert made.json["estimated_cycles"] < 0.5 * vela.json["estimated_cycles"]
-    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "out", model, "--input", "random:6")
 
 
 def test_what_runs_on_the_host_does_not_win_by_the_npus_cycles(cli: Callable[..., Any], tmp_path: Path) -> None:
@@ -155,16 +150,14 @@ def test_channels_are_cut_where_rows_would_read_weights_again(cli: Callable[...,
     model = MODELS / "str_ww_ref_model.tflite"
     made = cli.ok("compile", model, "--pool", "sram=5904", "--json", "-o", tmp_path / "out")
     assert made.json["estimated_cycles"] < 65_000  # 79,050 by rows; 56,769 bytes of constants, one a cycle
-    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "out", model, "--input", "random:6")
 
 
 def test_stripes_leave_bytes_to_copies_where_the_program_fits_whole(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "kws_ref_model.tflite"
     made = cli.ok("compile", model, "--pool", "sram=16000", "--effort", "quick", "--json", "-o", tmp_path / "out")
     assert made.json["estimated_cycles"] < 60_000  # 70,327 made at once, which leaves no byte
-    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "out", model, "--input", "random:6")
 
 
 def test_a_program_slower_than_velas_stream_is_searched_further(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -37,8 +37,7 @@ def streamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_random_chunks_are_bit_exact(cli: Callable, streamed: Path) -> None:
-    ran = cli("run", streamed, "--on", "local", "--steps", 20, "--reference", MODEL)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(streamed, MODEL, "--steps", 20)
     artifact = Artifact.load(streamed)
     assert artifact.stream is not None
     assert artifact.inputs[0].shape == (1, 16, 16, 1)
@@ -98,29 +97,7 @@ def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path)
     options = ("--io", "rows=image", "--pool", "sram=6KiB", "--emit", "arm-core-driver", "--json")
     made = cli.ok("compile", MODEL, *options, "-o", tmp_path / "out")
     assert made.json["pools"][0]["used_bytes"] <= 6 * 1024
-    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 5, "--reference", MODEL)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--io", "rows=picture"), "rows=picture: no such input; the model's inputs are: image"),
-        (("--io", "rows=image", "--accelerator", "none"), "cuts the NPU operations"),
-        (("--io", "rows=image", "--npu-compiler", "vela"), "leave out --npu-compiler vela"),
-        (("--io", "rows=image", "--host-ops", "CONV_2D"), "the host's conv_2d reads it first"),
-        (("--io", "rows=image", "--resident", "inputs"), "does not go together with --resident inputs"),
-        (("--io", "rows=image", "--resident", "all"), "does not go together with --resident"),
-        (("--io", "rows=image", "--emit", "vela-tflite"), "leave --io rows=NAME out"),
-    ],
-)
-def test_what_cannot_be_streamed_is_reported(
-    cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str
-) -> None:
-    made = cli("compile", MODEL, *options, "-o", tmp_path / "out.tflite")
-    assert made.code == 2
-    assert words in " ".join(made.err.split())
-    assert not (tmp_path / "out.tflite").exists()
+    cli.bit_exact(tmp_path / "out", MODEL, "--steps", 5)
 
 
 def test_too_small_a_pool_is_reported(cli: Callable, tmp_path: Path) -> None:
@@ -135,8 +112,7 @@ def test_too_small_a_pool_is_reported(cli: Callable, tmp_path: Path) -> None:
 def test_every_ethos_u85_is_bit_exact(cli: Callable, tmp_path: Path, npu: str) -> None:
     options = ("--io", "rows=image", "--accelerator", npu)
     cli.ok("compile", MODEL, *options, "-o", tmp_path / "out")
-    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 20, "--reference", MODEL)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "out", MODEL, "--steps", 20)
     artifact = Artifact.load(tmp_path / "out")
     assert artifact.stream is not None
     assert artifact.inputs[0].size_bytes < 16 * 16
@@ -178,8 +154,7 @@ def test_a_person_detector_needs_less_than_its_input(cli: Callable, tmp_path: Pa
     options = ("--io", "rows=input_1_int8", "--no-check", "--json")
     made = cli.ok("compile", model, *options, "-o", tmp_path / "out")
     assert made.json["pools"][0]["used_bytes"] < 96 * 96 * 3
-    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 3, "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    cli.bit_exact(tmp_path / "out", model, "--steps", 3)
     assert re.search(r"#define \w+_KEPT_ROWS \d+", (tmp_path / "out" / "src" / "vww_96_int8.h").read_text())
 
 

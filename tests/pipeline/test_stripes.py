@@ -30,8 +30,7 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
     assert cut[0] < 0.75 * whole[0]
     assert whole[1] < cut[1] < 2 * whole[1], "weights are read for each stripe"
     assert json.loads((tmp_path / "cut" / "plan.json").read_text())["target"]["stripes"] is True
-    ran = cli.ok("run", tmp_path / "cut", "--on", "local", "--input", "random:3", "--reference", DIGITS)
-    assert ran.out.splitlines()[0].endswith("bit-exact")
+    cli.bit_exact(tmp_path / "cut", DIGITS, "--input", "random:3")
 
 
 def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
@@ -78,25 +77,7 @@ def test_real_models_need_less_than_on_the_host_alone(
     model = shared_model(name)
     used, _ = _sram(cli, model, tmp_path / "out", "--stripes", "--accelerator", npu)
     assert used <= HOST_ALONE.get(name, 11000)
-    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:5", "--reference", model)
-    assert ran.out.splitlines()[0].endswith("bit-exact")
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        (
-            ("--stripes", "--npu-compiler", "vela"),
-            "leave out --npu-compiler vela, and name an --accelerator (Vela cuts its own: --npu-compiler vela,Size)",
-        ),
-        (("--stripes", *OURS, "--accelerator", "none"), "leave out --npu-compiler vela, and name an --accelerator"),
-    ],
-)
-def test_what_stripes_cannot_do_is_reported(options: tuple[str, ...], part: str, cli, tmp_path: Path) -> None:
-    made = cli("compile", DIGITS, *options, "-o", tmp_path / "out")
-    assert made.code == 2
-    assert part in made.err
-    assert not (tmp_path / "out").exists()
+    cli.bit_exact(tmp_path / "out", model, "--input", "random:5")
 
 
 def test_stripes_need_overlaps() -> None:
