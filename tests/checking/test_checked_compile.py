@@ -29,8 +29,9 @@ from npu_memplan.report.text.compile_result import result_texts
 from tests.exactness.test_doubts import select_of_reshaped
 from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
+from tests.support.saving import save
 from tests.support.sliced_batch import split_then
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 from tests.support.torch_digits import needs_torch, quantised_program
 
 KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
@@ -40,8 +41,7 @@ KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
 def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
     monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
-    path = tmp_path / "wrong.tflite"
-    path.write_bytes(split_then("CONV_2D", batch=2))
+    path = save(tmp_path / "wrong.tflite", split_then("CONV_2D", batch=2))
     return path
 
 
@@ -99,8 +99,7 @@ def test_a_named_producer_is_kept_and_the_operator_goes_to_the_host(wrong_stream
 def test_an_unproven_operator_that_is_wrong_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is claimed of Vela's SELECT_V2, but a result that is right is better."""
     monkeypatch.setattr(description, "_reads_reshaped", lambda *_: False)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(select_of_reshaped(1))
+    path = save(tmp_path / "model.tflite", select_of_reshaped(1))
     made = nm.compile(path, tmp_path / "out", accelerator="ethos-u85-256", check=True)
     assert (made.check.verdict, made.target.npu_compiler) == (CheckVerdict.EQUAL, "tvm")
     assert made.check.given_up[0].difference.kind == "SELECT_V2"
@@ -128,8 +127,7 @@ def test_what_is_behind_a_claimed_difference_is_judged(
 ) -> None:
     """A step that LOGISTIC claims does not excuse the convolution behind it."""
     monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
-    path = tmp_path / "m.tflite"
-    path.write_bytes(_table_then(images))
+    path = save(tmp_path / "m.tflite", _table_then(images))
     made = nm.compile(path, tmp_path / "out", check=True, npu_compiler="vela")
     assert made.check.verdict is CheckVerdict.AS_CLAIMED
     assert made.check.first is not None
@@ -158,8 +156,7 @@ def test_at_last_all_operators_go_to_the_host(tmp_path: Path, monkeypatch: pytes
     """The NPU has more kinds than programs are tried."""
     _spoil_scales(monkeypatch)
     monkeypatch.setattr(claims, "_TRIED", 1)
-    model = tmp_path / "conv.tflite"
-    model.write_bytes(split_then("CONV_2D", batch=1))
+    model = save(tmp_path / "conv.tflite", split_then("CONV_2D", batch=1))
     made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
     assert made.check.verdict is CheckVerdict.EQUAL
     assert made.npu_operations == 0
@@ -195,8 +192,7 @@ def _spoil_scales(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("lenient")
 def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _spoil_scales(monkeypatch)
-    model = tmp_path / "conv.tflite"
-    model.write_bytes(split_then("CONV_2D", batch=1))
+    model = save(tmp_path / "conv.tflite", split_then("CONV_2D", batch=1))
     made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
     assert made.check.verdict is CheckVerdict.EQUAL
     assert made.target.host_ops == ("CONV_2D",)
@@ -276,11 +272,8 @@ def test_c_that_ends_its_process_does_not_end_the_compile(tmp_path: Path, monkey
 
 
 def _relu(tmp_path: Path) -> Path:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 8), "int8", 0.1, 3), b.tensor((1, 8), "int8", 0.1, 3)
-    b.operator("RELU", [x], [y])
-    path = tmp_path / "relu.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    x, y = TensorSpec((1, 8), "int8", 0.1, 3), TensorSpec((1, 8), "int8", 0.1, 3)
+    path = save(tmp_path / "relu.tflite", single_operator("RELU", [x], [y]).finish())
     return path
 
 
@@ -307,8 +300,7 @@ def _limit_to_samples(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
 def test_of_a_network_that_is_too_much_work_a_sample_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tmp_path / "convs.tflite"
-    model.write_bytes(_convolutions((8, 8, 16, 4)))
+    model = save(tmp_path / "convs.tflite", _convolutions((8, 8, 16, 4)))
     for accelerator, work in (("ethos-u55-256", "MACs in 3 NPU operations"), ("none", "3 host calls of about")):
         options = {"accelerator": accelerator, "npu_compiler": "tvm"}
         whole = nm.compile(model, tmp_path / "whole", check=False, force=True, **options)
@@ -323,8 +315,7 @@ def test_of_a_network_that_is_too_much_work_a_sample_is_checked(
 
 
 def test_a_sample_may_lack_what_is_kept_on_the_host(tmp_path: Path) -> None:
-    model = tmp_path / "convs.tflite"
-    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
+    model = save(tmp_path / "convs.tflite", _convolutions((8, 8, 16, 4), folded=True))
     made = nm.compile(model, tmp_path / "out", check=False, npu_compiler="tvm", host_ops=("ADD",))
     found = checking.check_results(tmp_path / "out", made, model, CheckMode.AUTO, limit=10)
     assert "3 of 4 operators, compiled as a network of their own, equal tflite-micro" in found.reason
@@ -347,8 +338,7 @@ def test_a_sample_has_the_largest_operators_of_each_kind_that_fit(tmp_path: Path
 @pytest.mark.usefixtures("lenient")
 def test_a_sabotaged_lowering_is_found_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _spoil_scales(monkeypatch)
-    model = tmp_path / "convs.tflite"
-    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
+    model = save(tmp_path / "convs.tflite", _convolutions((8, 8, 16, 4), folded=True))
     whole = nm.compile(model, tmp_path / "whole", npu_compiler="tvm", check=False)
     _limit_to_samples(monkeypatch, work_of(whole).units_of_work(1) - 1)
     made = nm.compile(model, tmp_path / "out", npu_compiler="tvm")
@@ -363,8 +353,7 @@ def test_a_sabotaged_lowering_is_found_by_a_sample(tmp_path: Path, monkeypatch: 
 def test_of_a_large_file_for_tflite_micro_a_sample_is_checked(
     compiler: str, operators: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tmp_path / "convs.tflite"
-    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
+    model = save(tmp_path / "convs.tflite", _convolutions((8, 8, 16, 4), folded=True))
     options = CompileOptions(npu_compiler=compiler)
     _limit_to_samples(monkeypatch, 7)
     made = other_outputs.emit_checked(model, options)
@@ -377,8 +366,7 @@ def test_of_a_large_file_for_tflite_micro_a_sample_is_checked(
 @pytest.mark.usefixtures("lenient")
 def test_a_sabotaged_lowering_is_found_by_a_sample_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _spoil_scales(monkeypatch)
-    model = tmp_path / "convs.tflite"
-    model.write_bytes(_convolutions((8, 8, 16, 4), folded=True))
+    model = save(tmp_path / "convs.tflite", _convolutions((8, 8, 16, 4), folded=True))
     _limit_to_samples(monkeypatch, 7)
     made = other_outputs.emit_checked(model, CompileOptions(npu_compiler="tvm"))
     (gone,), kinds = made.check.given_up, [operator.kind for operator in made.operators_of_model]

@@ -20,8 +20,9 @@ from npu_memplan.process.incidents import STRICT
 from npu_memplan.tuning.selection import COMPILERS
 from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
+from tests.support.saving import save
 from tests.support.sliced_batch import split_then
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, single_operator
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
@@ -32,8 +33,7 @@ def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
     monkeypatch.setenv(STRICT, "0")
     monkeypatch.setenv("NPU_MEMPLAN_CHECK", "always")
-    path = tmp_path / "wrong.tflite"
-    path.write_bytes(split_then("CONV_2D", batch=2))
+    path = save(tmp_path / "wrong.tflite", split_then("CONV_2D", batch=2))
     return path
 
 
@@ -98,11 +98,8 @@ def test_a_name_that_is_no_utf_8_is_checked_too(tmp_path: Path) -> None:
 
 def test_a_file_without_rivals_has_the_claims_of_velas_stream(tmp_path: Path) -> None:
     """`prefetch` compares no programs; the file had the claims of native lowering."""
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, -3), b.tensor((1, 4, 4, 8), "int8", 1 / 256, -128)
-    b.operator("LOGISTIC", [x], [y])
-    path = tmp_path / "m.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    x, y = TensorSpec((1, 4, 4, 8), "int8", 0.05, -3), TensorSpec((1, 4, 4, 8), "int8", 1 / 256, -128)
+    path = save(tmp_path / "m.tflite", single_operator("LOGISTIC", [x], [y]).finish())
     made = emit_checked(path, CompileOptions(prefetch=True))
     assert made.planned.extracted.loaded.backend not in COMPILERS
     assert [operator.claim.exactness for operator in made.operators_of_model] == [Exactness.STEP]

@@ -41,6 +41,7 @@ from tests.pipeline.test_broken_plan import on_top
 from tests.support.inputs import load_inputs
 from tests.support.plain_artifacts import plain_artifact
 from tests.support.plain_artifacts import write as write_plain
+from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 
 
@@ -262,8 +263,7 @@ def two_sums() -> bytes:
 
 
 def planned_sums(folder: Path) -> Planned:
-    source = folder / "sums.tflite"
-    source.write_bytes(two_sums())
+    source = save(folder / "sums.tflite", two_sums())
     return plan(extract_problem(lower(read(source, request(CompileOptions("none"))))))
 
 
@@ -296,8 +296,7 @@ def test_bytes_that_another_buffer_took_are_noticed(moved, upon, message, tmp_pa
 
 def test_a_slice_that_no_npu_call_writes_is_noticed(tmp_path, monkeypatch):
     """A part of a tensor is in another buffer; earlier writes of the same bytes count for nothing."""
-    network = tmp_path / "vela.tflite"
-    network.write_bytes(compile_tflite(joined_by_two_calls(), VelaOptions()).network)
+    network = save(tmp_path / "vela.tflite", compile_tflite(joined_by_two_calls(), VelaOptions()).network)
     compile_model(network, CompileOptions(objective="bytes", effort="quick"), tmp_path / "right")
     run(tmp_path / "right")
     monkeypatch.setattr(lifted, "with_cross_call_tensors", lambda network: network)

@@ -29,7 +29,8 @@ from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.options import parse_compile
 from tests.support.demo_library import library
 from tests.support.mlf_host import write_tree
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.saving import save
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 from tests.support.tosa_file import tosa_file
 from tests.support.warnings_of_c import check_artifact, check_library, check_warnings
 
@@ -146,8 +147,7 @@ def test_a_model_library_of_any_names_has_no_warnings(name: str, io: int, tmp_pa
 )  # fmt: skip
 def test_a_model_of_any_name_is_c(name: str, in_c: str, tmp_path: Path) -> None:
     """Its headers stand on the path on which C's own are looked for."""
-    path = tmp_path / "m.tflite"
-    path.write_bytes(hostile_model("x"))
+    path = save(tmp_path / "m.tflite", hostile_model("x"))
     artifact = compile_model(path, replace(OPTIONS, name=name), tmp_path / "out")
     assert artifact.name == in_c
     check_artifact(tmp_path / "out", artifact)
@@ -160,8 +160,7 @@ def test_a_model_of_any_name_is_c(name: str, in_c: str, tmp_path: Path) -> None:
      (("SRAM",), "'sram' and 'SRAM'")],
 )  # fmt: skip
 def test_names_of_pools_are_refused_that_c_cannot_have(names: tuple[str, ...], why: str, tmp_path: Path) -> None:
-    path = tmp_path / "m.tflite"
-    path.write_bytes(hostile_model("x"))
+    path = save(tmp_path / "m.tflite", hostile_model("x"))
     with pytest.raises(OptionError, match=why):
         compile_model(path, replace(OPTIONS, constant_pools=dict.fromkeys(names)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -182,11 +181,8 @@ def test_a_board_file_has_names_that_c_can_have(tmp_path: Path) -> None:
 
 
 def test_a_refusal_of_a_custom_operator_shows_its_name(tmp_path, monkeypatch, capfd):
-    b = ModelBuilder()
-    x, y = (b.tensor((1, 4), "int8", 0.1) for _ in range(2))
-    b.operator("custom:" + HOSTILE["a terminal"], [x], [y])
-    path = tmp_path / "m.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    x, y = (TensorSpec((1, 4), "int8", 0.1) for _ in range(2))
+    path = save(tmp_path / "m.tflite", single_operator("custom:" + HOSTILE["a terminal"], [x], [y]).finish())
     monkeypatch.setattr("sys.argv", ["npu-memplan", "compile", str(path), "-o", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as left:
         main()
@@ -274,7 +270,6 @@ def test_printable_is_printable():
 
 def test_no_compiler_lets_a_warning_pass(tmp_path):
     """The check itself: it would be silent if a compiler did not look."""
-    source = tmp_path / "a.c"
-    source.write_text("int f(int a);\nint f(int a) { int unused = a; return 0; }\n")
+    source = save(tmp_path / "a.c", "int f(int a);\nint f(int a) { int unused = a; return 0; }\n")
     with pytest.raises(AssertionError, match="unused"):
         check_warnings([source])

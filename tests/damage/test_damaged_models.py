@@ -15,19 +15,17 @@ from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.flatbuffer import FlatbufferError, NetworkError, verify_flatbuffer
 from npu_memplan.models.tflite import read_network
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
 
 def dense(**weights: object) -> ModelBuilder:
-    b = ModelBuilder()
-    x = b.tensor((1, 4), "int8", 0.5, 3)
-    w = b.constant(np.ones((8, 4), np.int8), **({"scale": 0.25} | weights))
-    bias = b.constant(np.zeros(8, np.int32), 0.125)
-    y = b.tensor((1, 8), "int8", 1.0)
-    b.operator("FULLY_CONNECTED", [x, w, bias], [y], "FullyConnectedOptions")
-    return b.made([x], [y])
+    x = TensorSpec((1, 4), "int8", 0.5, 3)
+    w = constant(np.ones((8, 4)), "int8", **({"scale": 0.25} | weights))
+    bias = constant(np.zeros(8), "int32", 0.125)
+    y = TensorSpec((1, 8), "int8", 1.0)
+    return single_operator("FULLY_CONNECTED", [x, w, bias], [y], "FullyConnectedOptions")
 
 
 def with_tensor(index: int, **values: object) -> Callable[[ModelBuilder], None]:
@@ -150,9 +148,8 @@ def test_the_layout_of_every_table_is_known() -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("StrideH", -2), ("StrideW", 1 << 26), ("FilterWidth", 0)])
 def test_a_window_that_cannot_be_is_refused_at_the_door(option: str, value: int) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 4, 8), "int8", 0.5), b.tensor((1, 2, 2, 8), "int8", 0.5)
+    x, y = TensorSpec((1, 4, 4, 8), "int8", 0.5), TensorSpec((1, 2, 2, 8), "int8", 0.5)
     sound = {"Padding": tflite.Padding.VALID, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
-    b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **(sound | {option: value}))
+    b = single_operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **(sound | {option: value}))
     with pytest.raises(NetworkError, match=rf"operator 0 MAX_POOL_2D has {option} {value}; it must be in 1..65536"):
-        read_network(b.made([x], [y]).finish(), "m")
+        read_network(b.finish(), "m")

@@ -11,6 +11,7 @@ import pytest
 from npu_memplan.ethosu.time import SystemDataError, load_system
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import read_toml, targets_folder
+from tests.support.saving import save
 
 AREAS = {"sram": "Sram", "dram": "Dram", "flash": "OffChipFlash"}
 FIGURES = ("read_latency", "write_latency", "max_reads", "max_writes")
@@ -95,8 +96,7 @@ OnChipFlash_max_reads=2
 
 
 def test_a_users_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "vela.ini"
-    path.write_text(OWN)
+    path = save(tmp_path / "vela.ini", OWN)
     system = load_system("mine", path)
     assert (system.clock_hz, sorted(system.memories)) == (400e6, ["on_chip_flash", "sram"])
     flash = system.memories["on_chip_flash"]
@@ -120,8 +120,7 @@ def test_a_users_file_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, name: str, message: str) -> None:
-    path = tmp_path / "vela.ini"
-    path.write_text(text)
+    path = save(tmp_path / "vela.ini", text)
     with pytest.raises(SystemDataError, match=message):
         load_system(name, path)
 

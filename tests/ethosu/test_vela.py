@@ -19,7 +19,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.process.incidents import gather_incidents
 from npu_memplan.process.programs import wait_for_end
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.tflite"
 
@@ -173,11 +173,9 @@ def test_a_sound_model_that_the_compiled_core_refuses_goes_to_the_legacy_core(mo
 
 
 def test_a_model_of_one_reshape_needs_no_npu() -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4), "int8", 0.5), b.tensor((2, 2), "int8", 0.5)
-    shape = b.constant(np.array([2, 2], np.int32))
-    b.operator("RESHAPE", [x, shape], [y])
-    result = compile_tflite(b.made([x], [y]).finish())
+    x, y = TensorSpec((1, 4), "int8", 0.5), TensorSpec((2, 2), "int8", 0.5)
+    shape = constant([2, 2])
+    result = compile_tflite(single_operator("RESHAPE", [x, shape], [y]).finish())
     assert len(read_network(result.network).outputs) == 1
 
 

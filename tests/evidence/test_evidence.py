@@ -24,6 +24,7 @@ from npu_memplan.models.tflite import read_network
 from tests.support.entry import invoke
 from tests.support.needs import need
 from tests.support.real_data import REPOSITORY
+from tests.support.saving import save
 
 
 def table(records: Sequence[EvidenceRecord]) -> str:
@@ -84,8 +85,7 @@ def test_the_set_is_whole_and_small() -> None:
 def test_other_files_are_not_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EvidenceError, match="the set has no network 'vww'; it has: hello_world_int8, digits"):
         list(listed_networks(["vww"]))
-    other = tmp_path / "x.tflite"
-    other.write_bytes(b"other")
+    other = save(tmp_path / "x.tflite", b"other")
     monkeypatch.setattr(networks_module, "_network_file", lambda name: other)
     with pytest.raises(EvidenceError, match="is not the digits of the set"):
         list(listed_networks(["digits"]))
@@ -127,8 +127,7 @@ def test_the_page_says_what_the_record_has(on_host: Path) -> None:
 def test_a_changed_record_is_refused(on_host: Path, tmp_path: Path, old: str, new: str, message: str) -> None:
     text = (on_host / "evidence.json").read_text(encoding="utf-8")
     assert old in text
-    changed = tmp_path / "changed.json"
-    changed.write_text(text.replace(old, new, 1), encoding="utf-8")
+    changed = save(tmp_path / "changed.json", text.replace(old, new, 1))
     with pytest.raises(EvidenceError, match=re.escape(message)):
         read_record(changed)
 

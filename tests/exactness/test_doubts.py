@@ -21,8 +21,9 @@ from npu_memplan.vela.worker import VelaError
 from tests.support.in_steps import equals_reference
 from tests.support.operator_models import lstm_layer
 from tests.support.operator_table import row
+from tests.support.saving import save
 from tests.support.sliced_batch import split_then
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 SHAPE = (1, 4, 6, 8)
 
@@ -88,8 +89,7 @@ def test_an_lstm_of_another_arithmetic_is_the_hosts(compiler: str, tmp_path: Pat
 
 
 def test_an_lstm_that_vela_does_not_clip_is_unproven_and_checked(tmp_path: Path) -> None:
-    source = tmp_path / "lstm.tflite"
-    source.write_bytes(one_lstm(0, 0.5))
+    source = save(tmp_path / "lstm.tflite", one_lstm(0, 0.5))
     options = CompileOptions("ethos-u55-128", npu_compiler="vela", objective="bytes")
     (unchecked,) = compile_model(source, options, tmp_path / "unchecked").operators
     assert (unchecked.agent, unchecked.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
@@ -100,11 +100,10 @@ def test_an_lstm_that_vela_does_not_clip_is_unproven_and_checked(tmp_path: Path)
 @pytest.mark.parametrize(("scale", "agent"), [(0.165, Agent.NPU), (0.17, Agent.HOST), (0.9, Agent.HOST)])
 @pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
 def test_exponentials_beyond_31_bits_are_the_hosts(scale: float, agent: Agent, npu: str, tmp_path: Path) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 16, 16, 4), "int8", scale, 0), b.tensor((1, 16, 16, 4), "int8", 1.0, -128)
-    b.operator("EXP", [x], [y], "ExpOptions", 2)
+    x, y = TensorSpec((1, 16, 16, 4), "int8", scale, 0), TensorSpec((1, 16, 16, 4), "int8", 1.0, -128)
+    b = single_operator("EXP", [x], [y], "ExpOptions", 2)
     options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
-    (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
+    (operator,) = equals_reference(b.finish(), tmp_path, 1, options).operators
     claimed = Exactness.STEP if agent is Agent.NPU else Exactness.EXACT
     assert (operator.agent, operator.claim.exactness) == (agent, claimed)
 
@@ -122,11 +121,10 @@ def test_vela_divides_no_quantised_numbers(dtype: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u85-256"])
 def test_vela_sums_no_words(axes: list[int], npu: str, tmp_path: Path) -> None:
     """Its streams sum one axis of several, or refer to elements that the result does not have."""
-    b = ModelBuilder()
-    x, y = b.tensor((4, 2), "int32"), b.tensor((1, 1) if len(axes) > 1 else (4,), "int32")
-    b.operator("SUM", [x, b.constant(np.array(axes, np.int32))], [y], "ReducerOptions", 2, KeepDims=len(axes) > 1)
+    x, y = TensorSpec((4, 2), "int32"), TensorSpec((1, 1) if len(axes) > 1 else (4,), "int32")
+    b = single_operator("SUM", [x, constant(axes)], [y], "ReducerOptions", 2, KeepDims=len(axes) > 1)
     options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
-    (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
+    (operator,) = equals_reference(b.finish(), tmp_path, 1, options).operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
@@ -183,16 +181,16 @@ def test_transposed_convolutions_of_velas_legacy_core_are_refused(tmp_path: Path
 
 @pytest.mark.parametrize("zero_point", [0, 100, 231])
 def test_depthwise_results_of_uint8_with_a_multiplier_are_clamped_as_uint8(zero_point: int, tmp_path: Path) -> None:
-    rng, b = np.random.default_rng(0), ModelBuilder()
-    x = b.tensor((1, 5, 5, 4), "uint8", 0.02, 120)
-    weights = b.constant(rng.integers(0, 256, (1, 3, 3, 12)).astype(np.uint8), 0.01, 128)
-    bias = b.constant(rng.integers(-2000, 2000, 12).astype(np.int32), 0.0002)
-    y = b.tensor((1, 5, 5, 12), "uint8", 0.05, zero_point)
+    rng = np.random.default_rng(0)
+    x = TensorSpec((1, 5, 5, 4), "uint8", 0.02, 120)
+    weights = constant(rng.integers(0, 256, (1, 3, 3, 12)), "uint8", 0.01, 128)
+    bias = constant(rng.integers(-2000, 2000, 12), "int32", 0.0002)
+    y = TensorSpec((1, 5, 5, 12), "uint8", 0.05, zero_point)
     fields = {"StrideW": 1, "StrideH": 1, "DilationWFactor": 1, "DilationHFactor": 1, "DepthMultiplier": 3}
-    b.operator(
+    b = single_operator(
         "DEPTHWISE_CONV_2D", [x, weights, bias], [y], "DepthwiseConv2DOptions", FusedActivationFunction=1, **fields
     )
-    equals_reference(b.made([x], [y]).finish(), tmp_path, 1, CompileOptions(npu_compiler="vela", objective="bytes"))
+    equals_reference(b.finish(), tmp_path, 1, CompileOptions(npu_compiler="vela", objective="bytes"))
 
 
 @pytest.mark.parametrize(
@@ -228,8 +226,7 @@ def test_other_parts_stay_on_the_npu(consumer: str, batch: int, axis: int, tmp_p
 
 
 def test_what_the_host_has_no_code_for_is_called_unproven(tmp_path: Path) -> None:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(model("MAX_POOL_2D", (1, 2, 3, 8), "Pool2DOptions", other=True, **POOL))
+    path = save(tmp_path / "model.tflite", model("MAX_POOL_2D", (1, 2, 3, 8), "Pool2DOptions", other=True, **POOL))
     (operator,) = compile_model(path, CompileOptions(objective="bytes", effort="quick"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
     assert operator.claim.reason == (
@@ -253,8 +250,7 @@ def test_a_bias_that_no_reference_takes_is_called_unproven(
     if not deep:
         stride |= {"DilationHFactor": 1, "DilationWFactor": 1}
     b.operator(kind, [shape, weights, x, bias] if deep else [x, weights, bias], [out], options, **stride)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [out]).finish())
+    path = save(tmp_path / "model.tflite", b.made([x], [out]).finish())
     made = nm.compile(path, tmp_path / "out", check=True, accelerator=accelerator)
     (operator,) = made.operators
     assert operator.claim.exactness is Exactness.UNPROVEN
@@ -268,12 +264,9 @@ def test_a_bias_that_no_reference_takes_is_called_unproven(
 
 def test_slopes_that_no_reference_takes_are_called_unproven(tmp_path: Path) -> None:
     """LiteRT's kernel reads slopes of int16 as twice as many of int8, tflite-micro's refuses them."""
-    b = ModelBuilder()
-    x, y = (b.tensor((1, 4, 4, 2), "int16", scale) for scale in (0.001, 0.0007))
-    slopes = b.constant(np.array([[[3000, -9000]]], np.int16), 2.0**-15)
-    b.operator("PRELU", [x, slopes], [y])
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    x, y = (TensorSpec((1, 4, 4, 2), "int16", scale) for scale in (0.001, 0.0007))
+    slopes = constant([[[3000, -9000]]], "int16", 2.0**-15)
+    path = save(tmp_path / "model.tflite", single_operator("PRELU", [x, slopes], [y]).finish())
     made = nm.compile(path, tmp_path / "out", check=True)
     (operator,) = made.operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
@@ -283,11 +276,8 @@ def test_slopes_that_no_reference_takes_are_called_unproven(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("options", [CompileOptions(objective="bytes", effort="quick"), TVM])
 def test_products_whose_reference_is_undefined_are_called_unproven(options: CompileOptions, tmp_path: Path) -> None:
-    b = ModelBuilder()
-    x, y, z = (b.tensor(SHAPE, "uint8", scale) for scale in (0.0235, 0.0039, 3e-35))
-    b.operator("MUL", [x, y], [z], "MulOptions")
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x, y], [z]).finish())
+    x, y, z = (TensorSpec(SHAPE, "uint8", scale) for scale in (0.0235, 0.0039, 3e-35))
+    path = save(tmp_path / "model.tflite", single_operator("MUL", [x, y], [z], "MulOptions").finish())
     (operator,) = compile_model(path, options, tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
     assert operator.claim.reason.startswith("its results can reach 1.99e+35 steps of their scale")
@@ -301,19 +291,15 @@ def test_gates_that_32_bits_do_not_hold_are_called_unproven(
     b = row("UNIDIRECTIONAL_SEQUENCE_LSTM", dtype).make(np.random.default_rng(5))
     given = b.tensors[b.inputs[0]]
     b.tensors[b.inputs[0]] = replace(given, scale=given.scale * 2.0**24)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.finish())
+    path = save(tmp_path / "model.tflite", b.finish())
     (operator,) = compile_checked(path, replace(options, effort="quick"), tmp_path / "out").operators
     assert operator.claim.exactness is Exactness.UNPROVEN
     assert operator.claim.reason.startswith("its gates can reach ")
 
 
 def test_roots_whose_reference_is_undefined_are_called_unproven(tmp_path: Path) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor(SHAPE, "int8", 0.02, -128), b.tensor(SHAPE, "int8", 1e6)
-    b.operator("RSQRT", [x], [y])
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    x, y = TensorSpec(SHAPE, "int8", 0.02, -128), TensorSpec(SHAPE, "int8", 1e6)
+    path = save(tmp_path / "model.tflite", single_operator("RSQRT", [x], [y]).finish())
     (operator,) = compile_checked(path, CompileOptions("none"), tmp_path / "out").operators
     assert operator.claim.exactness is Exactness.UNPROVEN
     assert "the reference shifts 32 bits by 37" in operator.claim.reason
@@ -335,8 +321,7 @@ def test_results_that_32_bits_do_not_hold_are_called_unproven(
     b = row(name, dtype).make(np.random.default_rng(5))
     made = b.tensors[b.outputs[0]]
     b.tensors[b.outputs[0]] = replace(made, scale=made.scale * 2.0**-28)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.finish())
+    path = save(tmp_path / "model.tflite", b.finish())
     operators = compile_checked(path, replace(options, effort="quick"), tmp_path / "out").operators
     (operator,) = (o for o in operators if o.kind == name)
     assert operator.claim.exactness is Exactness.UNPROVEN
@@ -345,11 +330,12 @@ def test_results_that_32_bits_do_not_hold_are_called_unproven(
 
 def test_quotients_whose_reference_is_undefined_are_called_unproven(tmp_path: Path) -> None:
     """On the host as well: -1 divided by 194 is shifted by 32 bits."""
-    b = ModelBuilder()
-    x, y, z = b.tensor(SHAPE, "int8", 0.007, 116), b.tensor(SHAPE, "int8", 0.0759, -128), b.tensor(SHAPE, "int8", 0.002)
-    b.operator("DIV", [x, y], [z], "DivOptions")
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x, y], [z]).finish())
+    x, y, z = (
+        TensorSpec(SHAPE, "int8", 0.007, 116),
+        TensorSpec(SHAPE, "int8", 0.0759, -128),
+        TensorSpec(SHAPE, "int8", 0.002),
+    )
+    path = save(tmp_path / "model.tflite", single_operator("DIV", [x, y], [z], "DivOptions").finish())
     (operator,) = compile_model(path, CompileOptions("none"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.UNPROVEN)
     assert "for numerators near zero the reference shifts 32 bits by more than 31" in operator.claim.reason
@@ -362,11 +348,8 @@ def test_squashed_inputs_that_32_bits_do_not_hold_are_called_unproven(
     name: str, npu: str, scale: float, tmp_path: Path
 ) -> None:
     """An input of -32768 is multiplied by 12288 times the scale."""
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 4, 4), "int16", scale), b.tensor((1, 4, 4, 4), "int16", 2.0**-15)
-    b.operator(name, [x], [y])
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    x, y = TensorSpec((1, 4, 4, 4), "int16", scale), TensorSpec((1, 4, 4, 4), "int16", 2.0**-15)
+    path = save(tmp_path / "model.tflite", single_operator(name, [x], [y]).finish())
     options = CompileOptions(npu, npu_compiler="tvm", effort="quick")
     (operator,) = compile_checked(path, options, tmp_path / "out").operators
     undefined = scale * 12288 >= 65536
@@ -378,24 +361,20 @@ def test_squashed_inputs_that_32_bits_do_not_hold_are_called_unproven(
 @pytest.mark.parametrize("room", [-1, 0])
 def test_sums_that_32_bits_do_not_hold_are_called_unproven(options: CompileOptions, room: int, tmp_path: Path) -> None:
     """64 products of at most 2 * (127 + 128) beside a bias that leaves room for them, and for one less."""
-    b = ModelBuilder()
-    x, y = b.tensor((1, 64), "int8", 0.05, -128), b.tensor((1, 8), "int8", 100.0)
-    weights = b.constant(np.full((8, 64), 2, np.int8), 1.0, 0)
-    bias = b.constant(np.full(8, 2**31 - 1 - 64 * 2 * 255 - room, np.int32), 0.05, 0)
-    b.operator("FULLY_CONNECTED", [x, weights, bias], [y], "FullyConnectedOptions")
+    x, y = TensorSpec((1, 64), "int8", 0.05, -128), TensorSpec((1, 8), "int8", 100.0)
+    weights = constant(np.full((8, 64), 2), "int8", 1.0, 0)
+    bias = constant(np.full(8, 2**31 - 1 - 64 * 2 * 255 - room), "int32", 0.05, 0)
     path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    path.write_bytes(single_operator("FULLY_CONNECTED", [x, weights, bias], [y], "FullyConnectedOptions").finish())
     (operator,) = compile_checked(path, options, tmp_path / "out").operators
     assert (operator.claim.exactness is Exactness.UNPROVEN) == (room < 0)
     assert ("32 bits do not hold" in operator.claim.reason) == (room < 0)
 
 
 def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor(SHAPE, "int8", 0.05, 3), b.tensor((1, 2, 3, 8), "int8", np.nextafter(np.float32(0.05), 1), 3)
-    b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", 2, **POOL)
+    x, y = TensorSpec(SHAPE, "int8", 0.05, 3), TensorSpec((1, 2, 3, 8), "int8", np.nextafter(np.float32(0.05), 1), 3)
     path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    path.write_bytes(single_operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", 2, **POOL).finish())
     (operator,) = compile_model(path, CompileOptions(objective="bytes", effort="quick"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.EXACT)
 

@@ -16,7 +16,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.host_ops import test_kernel_forms as kernel_forms
 from tests.support.many_operators import Together, assert_equals_references, run_sanitized
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
@@ -133,13 +133,12 @@ def test_equal(kind: str, several: bool, tmp_path: Path) -> None:
 
 def grouped_convolution(rng: np.random.Generator) -> bytes:
     """A dilated convolution of two groups from nine channels to six."""
-    b = ModelBuilder()
-    x, y = b.tensor((2, 8, 9, 18), "float32"), b.tensor((2, 4, 5, 12), "float32")
-    w = b.constant(rng.integers(-127, 128, (12, 3, 3, 9)).astype(np.int8), rng.uniform(0.002, 0.05, 12))
-    bias = b.constant(rng.standard_normal(12).astype(np.float32))
-    b.operator("CONV_2D", [x, w, bias], [y], "Conv2DOptions", 5, Padding=1, StrideH=1, StrideW=1, DilationHFactor=2,
-               DilationWFactor=2, FusedActivationFunction=1)  # fmt: skip
-    return b.made([x], [y]).finish()
+    x, y = TensorSpec((2, 8, 9, 18), "float32"), TensorSpec((2, 4, 5, 12), "float32")
+    w = constant(rng.integers(-127, 128, (12, 3, 3, 9)), "int8", rng.uniform(0.002, 0.05, 12))
+    bias = constant(rng.standard_normal(12), "float32")
+    fields = {"Padding": 1, "StrideH": 1, "StrideW": 1, "FusedActivationFunction": 1}
+    fields |= {"DilationHFactor": 2, "DilationWFactor": 2}
+    return single_operator("CONV_2D", [x, w, bias], [y], "Conv2DOptions", 5, **fields).finish()
 
 
 @kernel_forms.needs_emulator

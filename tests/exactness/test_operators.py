@@ -21,7 +21,8 @@ from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.against_reference import equals_reference
 from tests.support.inputs import load_inputs
 from tests.support.operator_table import KINDS, row, three
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.saving import save
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 from tests.support.trial import random_inputs
 
 pytest.importorskip("tflite_micro")
@@ -33,7 +34,6 @@ SCALES = ((0.03, 0.02), (0.1, 0.07), (0.013, 0.006))  # of input and weights
 
 def tie_model(kind: str, dtype: str, input_scale: float, weight_scale: float, single: bool) -> bytes:
     """8 channels to 50 (8 for depthwise); the output's scale is 128 times the product, `single`: in float32."""
-    b = ModelBuilder()
     rng = np.random.default_rng(1)
     unsigned = dtype == "uint8"
     zero = 128 if unsigned else 0
@@ -45,18 +45,17 @@ def tie_model(kind: str, dtype: str, input_scale: float, weight_scale: float, si
     product = float(np.float32(input_scale) * np.float32(weight_scale))
     if not single:
         product = float(np.float32(input_scale)) * float(np.float32(weight_scale))
-    x = b.tensor(shapes[0], dtype, input_scale, zero + 3)
+    x = TensorSpec(shapes[0], dtype, input_scale, zero + 3)
     weights = rng.integers(-127, 128, shapes[1]) + zero
-    w = b.constant(weights.astype(dtype), weight_scale, zero)
+    w = constant(weights, dtype, weight_scale, zero)
     channels = shapes[2][-1]
-    bias = b.constant(rng.integers(-3000, 3000, channels).astype(np.int32), product)
-    y = b.tensor(shapes[2], dtype, product * 128, zero - 4)
+    bias = constant(rng.integers(-3000, 3000, channels), "int32", product)
+    y = TensorSpec(shapes[2], dtype, product * 128, zero - 4)
     options: dict[str, int] = {} if kind == "FULLY_CONNECTED" else {"Padding": 0, "StrideH": 1, "StrideW": 1}
     options |= {} if kind == "FULLY_CONNECTED" else {"DilationHFactor": 1, "DilationWFactor": 1}
     options |= {"DepthMultiplier": 1} if kind == "DEPTHWISE_CONV_2D" else {}
     table = {"FULLY_CONNECTED": "FullyConnectedOptions", "CONV_2D": "Conv2DOptions"}.get(kind, "DepthwiseConv2DOptions")
-    b.operator(kind, [x, w, bias], [y], table, 4 if kind == "FULLY_CONNECTED" else 3, **options)
-    return b.made([x], [y]).finish()
+    return single_operator(kind, [x, w, bias], [y], table, 4 if kind == "FULLY_CONNECTED" else 3, **options).finish()
 
 
 # Vela leaves these alone where nothing is around them; LSTMs are held by the real models of tests/npu_model.
@@ -105,8 +104,7 @@ def _is_named(reference: TFLiteReference, kind: str, dtype: str) -> None:
 
 def whole_way(kind: str, dtype: str, folder: Path, **options: str) -> list[tuple[str, Agent, Exactness]]:
     """Compiled, run on the local runner and equal; the artifact's operators."""
-    path = folder / "model.tflite"
-    path.write_bytes(three(kind, dtype).build())
+    path = save(folder / "model.tflite", three(kind, dtype).build())
     operators, reference = equal(path, folder, **options)
     _is_named(reference, kind, dtype)
     return operators
@@ -148,8 +146,7 @@ def test_a_shape_is_a_constant(options: dict[str, str], tmp_path: Path) -> None:
     b.operator("LEAKY_RELU", [x], [p], "LeakyReluOptions", 2, Alpha=0.1)
     b.operator("SHAPE", [p], [s], "ShapeOptions", 1, OutType=2)
     b.operator("TRANSPOSE_CONV", [s, w, p], [y], "TransposeConvOptions", 3, Padding=0, StrideH=1, StrideW=1)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    path = save(tmp_path / "model.tflite", b.made([x], [y]).finish())
     claimed = {exactness for _, _, exactness in equal(path, tmp_path, **options)[0]}
     lifted = set[Exactness]() if options else {Exactness.STEP}  # Vela's LEAKY_RELU, where it takes fewer cycles
     assert claimed - lifted == {Exactness.EXACT}
@@ -165,8 +162,7 @@ def test_a_step(kind: str, dtype: str) -> None:
 @pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
 def test_scales_that_make_ties(kind: str, dtype: str, single: bool, tmp_path: Path) -> None:
     """A product of scales in float32 and one in double differ here in several elements: which it is, is known."""
-    path = tmp_path / "model.tflite"
-    path.write_bytes(tie_model(kind, dtype, 0.03, 0.02, single))
+    path = save(tmp_path / "model.tflite", tie_model(kind, dtype, 0.03, 0.02, single))
     for options in ({"npu_compiler": "tvm"}, {"accelerator": "none"}):
         folder = tmp_path / "_".join(options.values())
         assert [e for _, _, e in equal(path, folder, **options)[0]] == [Exactness.EXACT]
@@ -200,8 +196,7 @@ def test_rsqrt_of_int16_stays_on_the_host(options: dict[str, str], tmp_path: Pat
     y = b.tensor((1, 4, 6, 10), "int16", 0.002)
     b.operator("ABS", [x], [size], "AbsOptions", 3)
     b.operator("RSQRT", [size], [y], None, 2)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([x], [y]).finish())
+    path = save(tmp_path / "model.tflite", b.made([x], [y]).finish())
     ran = [("ABS", Agent.NPU, Exactness.EXACT), ("RSQRT", Agent.HOST, Exactness.EXACT)]
     assert equal(path, tmp_path, **options)[0] == ran
 

@@ -17,7 +17,7 @@ from npu_memplan.vela.lift import LiftError
 from tests.support.needs import need_data
 from tests.support.operator_table import ROWS, row
 from tests.support.real_data import shared_folder
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
 
 def test_an_npu_operator_without_outputs_is_refused() -> None:
@@ -31,23 +31,20 @@ def test_an_npu_operator_without_outputs_is_refused() -> None:
 
 
 def test_a_hybrid_operator_is_refused_by_that_name() -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4), "float32"), b.tensor((1, 4), "float32")
-    w = b.constant(np.ones((1, 4), np.int8), 0.1)
-    b.operator("ADD", [x, w], [y], "AddOptions")
-    model = b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 4), "float32"), TensorSpec((1, 4), "float32")
+    w = constant(np.ones((1, 4)), "int8", 0.1)
+    model = single_operator("ADD", [x, w], [y], "AddOptions").finish()
     for read in (import_tflite, import_host_only, build_module):
         with pytest.raises(NetworkError, match=r"ADD takes float32 beside tensor 0 't0' .*, and tensor 2 't2' is int8"):
             read(model)
 
 
 def test_a_resize_of_unknown_shape_names_the_tensor() -> None:
-    b = ModelBuilder()
-    x, s = b.tensor((1, 4, 4, 2), "int8", 0.1), b.tensor((2,), "int32")
-    y = b.tensor((), "int8", 0.1)
-    b.operator("RESIZE_NEAREST_NEIGHBOR", [x, s], [y], "ResizeNearestNeighborOptions", 3)
+    x, s = TensorSpec((1, 4, 4, 2), "int8", 0.1), TensorSpec((2,), "int32")
+    y = TensorSpec((), "int8", 0.1)
+    b = single_operator("RESIZE_NEAREST_NEIGHBOR", [x, s], [y], "ResizeNearestNeighborOptions", 3)
     with pytest.raises(UnsupportedModelError, match=r"tensor 't2' has shape \[\], not four dimensions"):
-        import_host_only(b.made([x, s], [y]).finish())
+        import_host_only(b.finish())
 
 
 @pytest.mark.parametrize("kind", sorted(set(supported_names()) & set(ROWS)))

@@ -8,16 +8,14 @@ import pytest
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.interpreters import lower_version
 from fvp_runner.references.kernels import TFLiteReference
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
 pytest.importorskip("ai_edge_litert")
 
 
 def repeated(version: int) -> bytes:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 2, 3, 2), "int8", 0.05, 3), b.tensor((1, 4, 6, 2), "int8", 0.05, 3)
-    b.operator("TILE", [x, b.constant(np.array([1, 2, 2, 1], np.int32))], [y], "TileOptions", version)
-    return b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 2, 3, 2), "int8", 0.05, 3), TensorSpec((1, 4, 6, 2), "int8", 0.05, 3)
+    return single_operator("TILE", [x, constant([1, 2, 2, 1])], [y], "TileOptions", version).finish()
 
 
 @pytest.mark.parametrize("version", [1, 3, 9])
@@ -28,11 +26,10 @@ def test_repeated_values_have_a_reference_in_every_version(version: int) -> None
 
 
 def test_a_version_with_options_is_not_taken_for_an_older_one() -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4), "int8", 0.05, 3), b.tensor((1, 2), "int8", 0.05, 3)
-    w = b.constant(np.ones((2, 4), np.int8), 0.01)
-    b.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions", 90, KeepNumDims=True)
-    assert lower_version(b.made([x], [y]).finish(), "FULLY_CONNECTED", 90) is None
+    x, y = TensorSpec((1, 4), "int8", 0.05, 3), TensorSpec((1, 2), "int8", 0.05, 3)
+    w = constant(np.ones((2, 4)), "int8", 0.01)
+    b = single_operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions", 90, KeepNumDims=True)
+    assert lower_version(b.finish(), "FULLY_CONNECTED", 90) is None
 
 
 def test_the_first_version_has_none_before_it() -> None:
@@ -41,10 +38,8 @@ def test_the_first_version_has_none_before_it() -> None:
 
 
 def squashed(version: int, beta: float = 1.5) -> bytes:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 12), "uint8", 0.05, 3), b.tensor((1, 12), "uint8", 1 / 256)
-    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", version, Beta=beta)
-    return b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 12), "uint8", 0.05, 3), TensorSpec((1, 12), "uint8", 1 / 256)
+    return single_operator("SOFTMAX", [x], [y], "SoftmaxOptions", version, Beta=beta).finish()
 
 
 def test_a_version_of_the_optimised_kernels_is_that_of_the_reference_kernels() -> None:

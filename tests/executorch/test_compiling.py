@@ -26,6 +26,7 @@ from tests.executorch.test_reading import BLOB, OTHER, two_methods
 from tests.executorch.test_running import REFERENCE, ramp
 from tests.support.entry import invoke
 from tests.support.pte_file import bundle
+from tests.support.saving import save
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 U55 = MODELS / "three_convolutions_u55.pte"
@@ -107,8 +108,7 @@ def test_options_for_models_are_bad_use(tmp_path: Path, options: list[str], text
 
 
 def test_files_are_replaced_with_force_only(tmp_path: Path) -> None:
-    out = tmp_path / "o.pte"
-    out.write_bytes(b"mine")
+    out = save(tmp_path / "o.pte", b"mine")
     assert "is there already; give another file with -o, or --force" in str(compiled(U55, out).exception)
     assert out.read_bytes() == b"mine"
     assert compiled(U55, out, "--force").exit_code == 0
@@ -131,8 +131,7 @@ def test_delegate_data_of_any_size_is_written(inline: bool, new: bytes) -> None:
 
 
 def test_bundles_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "b.bpte"
-    file.write_bytes(bundle(U55.read_bytes()))
+    file = save(tmp_path / "b.bpte", bundle(U55.read_bytes()))
     done = compiled(file, tmp_path / "o.pte", "--objective", "bytes")
     assert "is a bundled program; give the .pte file that it was made of" in str(done.exception)
     assert not (tmp_path / "o.pte").exists()

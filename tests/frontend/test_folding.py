@@ -17,7 +17,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.entry import QUICK
 from tests.support.in_steps import HOST, equals_reference
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 WAYS = [CompileOptions(objective="bytes"), CompileOptions(npu_compiler="tvm", objective="bytes")]
 
@@ -120,10 +120,8 @@ def test_commands_count_the_operators_that_are_left(tmp_path: Path) -> None:
 
 
 def test_nothing_to_fold_is_the_same_file() -> None:
-    b = ModelBuilder()
-    x, y = (b.tensor((1, 8), "int8", 0.1) for _ in range(2))
-    b.operator("RELU", [x], [y])
-    model = b.made([x], [y]).finish()
+    x, y = (TensorSpec((1, 8), "int8", 0.1) for _ in range(2))
+    model = single_operator("RELU", [x], [y]).finish()
     assert fold_constants(model) is model
 
 

@@ -17,6 +17,7 @@ from npu_memplan.files.arrays import read_inputs, read_steps
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.inputs import load_inputs
+from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")
@@ -105,8 +106,7 @@ def test_random_inputs_of_a_compiled_model(tmp_path: Path) -> None:
     y = b.tensor((50,), "int8", 0.05, 3)
     b.operator("RELU", [x], [y])
     b.made([x, i], [y, gathered(b, i)])
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.finish())
+    path = save(tmp_path / "model.tflite", b.finish())
     for number, options in enumerate(
         (
             CompileOptions(objective="bytes", effort="quick"),
@@ -133,8 +133,7 @@ def test_random_inputs_of_a_compiled_model(tmp_path: Path) -> None:
 def test_an_empty_range_is_damage(tmp_path: Path) -> None:
     b = ModelBuilder()
     i = b.tensor((50,), "int32")
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b.made([i], [gathered(b, i)]).finish())
+    path = save(tmp_path / "model.tflite", b.made([i], [gathered(b, i)]).finish())
     text = compile_model(path, CompileOptions(accelerator="none"), tmp_path / "out").to_json()
     assert json.loads(text)["inputs"][0]["index_range"] == [0, 7]
     with pytest.raises(ArtifactError, match=r"'t0' has the empty index range \[7, 7\]"):

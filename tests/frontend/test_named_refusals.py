@@ -20,24 +20,20 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.frontend.test_folding import to_a_matrix
 from tests.support.operator_table import row
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, single_operator
 
 
 def test_a_flex_operator() -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4), "float32"), b.tensor((1, 4), "float32")
-    b.operator("custom:FlexErf", [x], [y])
+    x, y = TensorSpec((1, 4), "float32"), TensorSpec((1, 4), "float32")
     with pytest.raises(UnsupportedModelError, match=r"operator 0 FlexErf\n(?s:.*)TensorFlow's own, which needs"):
-        import_host_only(b.made([x], [y]).finish())
+        import_host_only(single_operator("custom:FlexErf", [x], [y]).finish())
 
 
 @pytest.mark.parametrize("dtype", ["variant", "string"])
 def test_a_type(dtype: str) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4), dtype), b.tensor((1, 4), "float32")
-    b.operator("RELU", [x], [y])
+    x, y = TensorSpec((1, 4), dtype), TensorSpec((1, 4), "float32")
     with pytest.raises(NetworkError, match=f"tensor 0 't0' has element type {dtype.upper()}, which"):
-        read_network(b.made([x], [y]).finish())
+        read_network(single_operator("RELU", [x], [y]).finish())
 
 
 def raising(error: Exception) -> Callable[[], None]:

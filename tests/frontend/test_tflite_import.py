@@ -27,7 +27,7 @@ from npu_memplan.names import Names, legal_name
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.worker import VelaError
 from npu_memplan.vocabulary import is_npu
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 tvm = pytest.importorskip("tvm")
 relax = tvm.relax
@@ -245,10 +245,8 @@ def test_host_operators_that_the_model_lacks(digits: Path, name: str, message: s
 
 def test_forcing_what_the_host_cannot_do_is_an_error() -> None:
     """Maxima of int16 along an axis are found on the NPU; no host operator does it."""
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 4, 8), "int16", 0.001), b.tensor((1, 1, 1, 8), "int16", 0.001)
-    b.operator("REDUCE_MAX", [x, b.constant(np.array([1, 2], np.int32))], [y], "ReducerOptions", 2, KeepDims=True)
-    model = b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 4, 4, 8), "int16", 0.001), TensorSpec((1, 1, 1, 8), "int16", 0.001)
+    model = single_operator("REDUCE_MAX", [x, constant([1, 2])], [y], "ReducerOptions", 2, KeepDims=True).finish()
     assert _kinds(import_tflite(model)) == ["npu"]
     with pytest.raises(UnsupportedModelError) as caught:
         import_tflite(model, host_ops=["REDUCE_MAX"], name="p")

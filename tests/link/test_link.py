@@ -16,7 +16,7 @@ from npu_memplan.problem import BufferKind
 from npu_memplan.verify import Constraint, verify
 from tests.states.test_variables import assigned_early, running_sum
 from tests.support.entry import invoke
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, single_operator
 from tests.support.warnings_of_c import check_warnings
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -231,10 +231,8 @@ def test_networks_that_fill_the_pool_alone_are_made_smaller(tmp_path: Path) -> N
 
 def softmax_of_ten() -> bytes:
     """A network that reads what digits gives."""
-    b = ModelBuilder()
-    x, y = b.tensor((1, 10), "int8", 1 / 256, -128, name="x"), b.tensor((1, 10), "int8", 1 / 256, -128)
-    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
-    return b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 10), "int8", 1 / 256, -128, name="x"), TensorSpec((1, 10), "int8", 1 / 256, -128)
+    return single_operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0).finish()
 
 
 def chained(folder: Path, *options: object) -> tuple[int, str]:

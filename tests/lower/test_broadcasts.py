@@ -23,7 +23,7 @@ from npu_memplan.problem import Agent
 from tests.support.in_steps import equals_reference
 from tests.support.on_model import run_program
 from tests.support.random_values import RANGE
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 pytest.importorskip("tflite_micro")
 
@@ -172,11 +172,9 @@ def test_other_types_equal_the_reference(kind: str, dtype: str, constant: int) -
     "pair", [((1, 1), (1, 17)), ((1, 1), (17,)), ((17,), (1, 1)), ((), (2, 3)), ((1, 1, 1), (2, 3))]
 )
 def test_the_whole_way(pair: tuple[Shape, Shape], tmp_path: Path) -> None:
-    b = ModelBuilder()
-    x, y = (b.tensor(shape, "int8", 0.03 + i / 100, 5 * i - 3) for i, shape in enumerate(pair))
-    z = b.tensor(np.broadcast_shapes(*pair), "int8", 0.06, 2)
-    b.operator("SUB", [x, y], [z], "SubOptions", 2)
-    made = b.made([x, y], [z]).finish()
+    x, y = (TensorSpec(shape, "int8", 0.03 + i / 100, 5 * i - 3) for i, shape in enumerate(pair))
+    z = TensorSpec(np.broadcast_shapes(*pair), "int8", 0.06, 2)
+    made = single_operator("SUB", [x, y], [z], "SubOptions", 2).finish()
     (operator,) = equals_reference(made, tmp_path, 2, CompileOptions(npu_compiler="tvm", objective="bytes")).operators
     assert operator.agent is Agent.NPU
 

@@ -275,14 +275,12 @@ def test_a_pool_reads_a_constant(kind: str) -> None:
     from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
     from tests.support.on_model import only_graph
     from tests.support.relax_import import import_relax
-    from tests.support.tflite_builder import ModelBuilder
+    from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
-    b = ModelBuilder()
-    x = b.constant(np.random.default_rng(1).integers(-128, 128, (1, 9, 3, 16)).astype(np.int8), 0.01, 1)
-    y = b.tensor((1, 5, 1, 16), "int8", 0.01, 1)
+    x = constant(np.random.default_rng(1).integers(-128, 128, (1, 9, 3, 16)), "int8", 0.01, 1)
+    y = TensorSpec((1, 5, 1, 16), "int8", 0.01, 1)
     options = {"FilterWidth": 3, "FilterHeight": 5, "StrideW": 1, "StrideH": 1, "Padding": 1}
-    b.operator(kind, [x], [y], "Pool2DOptions", 2, **options)
-    model = b.made([], [y]).finish()
+    model = single_operator(kind, [x], [y], "Pool2DOptions", 2, **options).finish()
     module = partition_for_ethosu(import_relax(model))
     assert host_operators(module) == ()
     (found,) = run_program(lower(only_graph(module), NPU), {})

@@ -15,7 +15,7 @@ from tests.support.compiled_cases import compiled, network, random_inputs
 from tests.support.damage import damaged_streams, targets
 from tests.support.operator_models import tile
 from tests.support.single_operators import all_cases
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
@@ -173,10 +173,9 @@ def test_what_tflite_micro_has_no_kernel_for_runs_in_litert() -> None:
 
 
 def test_an_operator_of_the_host_with_a_scalar_input() -> None:
-    b = ModelBuilder()
-    x, s, y = b.tensor((1, 6), "float32"), b.tensor((), "float32"), b.tensor((1, 6), "float32")
-    b.operator("MUL", [x, s], [y], "MulOptions", 2)
-    data = compile_tflite(b.made([x, s], [y]).finish(), VelaOptions(), "scalar").network
+    x, s, y = TensorSpec((1, 6), "float32"), TensorSpec((), "float32"), TensorSpec((1, 6), "float32")
+    b = single_operator("MUL", [x, s], [y], "MulOptions", 2)
+    data = compile_tflite(b.finish(), VelaOptions(), "scalar").network
     values = np.arange(6, dtype=np.float32).reshape(1, 6)
     run = NetworkModel(read_network(data), data).run([values, np.float32(3).reshape(())])
     assert run.outputs[0].tolist() == (3 * values).tolist()

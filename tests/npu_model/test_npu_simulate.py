@@ -25,6 +25,7 @@ from npu_memplan.files.arrays import InputError
 from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
 from tests.support.entry import invoke
+from tests.support.saving import save
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +84,7 @@ def test_wrong_reference_gives_exit_code_1_and_the_layer(files: dict[str, Path],
     at = other.find(weights.tobytes())
     assert at > 0
     other[at : at + 40] = bytes(40)
-    path = tmp_path / "other.tflite"
-    path.write_bytes(bytes(other))
+    path = save(tmp_path / "other.tflite", bytes(other))
     result = simulate(files["conv_k5x5_vela"], "--reference", path)
     assert result.exit_code == 1
     assert "first layer that differs: t3 [1, 14, 13, 11] (tensor 3), written by operation" in result.output
@@ -142,8 +142,7 @@ def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path
 
 @pytest.mark.parametrize("core", ["regor", "legacy"])
 def test_a_network_of_which_vela_left_everything_to_the_cpu(core: str, tmp_path: Path) -> None:
-    path = tmp_path / "matmul.tflite"
-    path.write_bytes(compiled("matmul_int16", core=core).network)
+    path = save(tmp_path / "matmul.tflite", compiled("matmul_int16", core=core).network)
     for subcommand in ("simulate", "disassemble"):
         result = invoke(subcommand, path, code=None)
         assert isinstance(result.exception, NpuMemplanError)
@@ -187,8 +186,7 @@ def test_a_stream_that_breaks_a_rule_is_a_user_error(files: dict[str, Path], tmp
     assert places
     for at in places:
         data[at : at + 4] = (0x012 | 3 << 16).to_bytes(4, "little")
-    path = tmp_path / "broken.tflite"
-    path.write_bytes(bytes(data))
+    path = save(tmp_path / "broken.tflite", bytes(data))
     result = simulate(path)
     assert isinstance(result.exception, NpuModelError)
     assert "DMA_WAIT 0 before it" in str(result.exception)

@@ -47,7 +47,7 @@ from tests.support.damage import damaged_streams, targets, wrong_registers
 from tests.support.needs import need_data
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.single_operators import all_cases
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, single_operator
 from tests.support.trial import try_case
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
@@ -88,11 +88,9 @@ def test_an_average_divides_once_whichever_vela_wrote_its_scale(name: str) -> No
 
     (size, stride, padding), scale = _AVERAGES[name]
     made = 8 if padding == 0 else (8 - size) // stride + 1
-    b = ModelBuilder()
-    x, y = b.tensor((1, 8, 8, 16), "int8", 0.05, -7), b.tensor((1, made, made, 16), "int8", 0.05, -7)
+    x, y = TensorSpec((1, 8, 8, 16), "int8", 0.05, -7), TensorSpec((1, made, made, 16), "int8", 0.05, -7)
     options = {"FilterWidth": size, "FilterHeight": size, "StrideW": stride, "StrideH": stride, "Padding": padding}
-    b.operator("AVERAGE_POOL_2D", [x], [y], "Pool2DOptions", 2, **options)
-    source = b.made([x], [y]).finish()
+    source = single_operator("AVERAGE_POOL_2D", [x], [y], "Pool2DOptions", 2, **options).finish()
     now = compile_tflite(source, VelaOptions("ethos-u85-256"), name).network
     assert now.count(_ONE) == 1
     before = now.replace(_ONE, struct.pack("<HI", *scale))

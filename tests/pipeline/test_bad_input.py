@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.entry import QUICK
+from tests.support.saving import save
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -60,8 +61,7 @@ def to_unknown_operator(model: Any, schema: Any) -> None:
     ids=["text", "empty"],
 )
 def test_what_is_no_model(cli, tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(content)
+    path = save(tmp_path / "model.tflite", content)
     outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == f"npu-memplan: {message}\n"
@@ -70,8 +70,7 @@ def test_what_is_no_model(cli, tmp_path: Path, content: bytes, message: str) -> 
 
 @pytest.mark.parametrize("length", [9, 100, 5000, 20000, 33000])
 def test_truncated_files(cli, tmp_path: Path, length: int) -> None:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(MODEL.read_bytes()[:length])
+    path = save(tmp_path / "model.tflite", MODEL.read_bytes()[:length])
     outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert (outcome.code, outcome.out) == (2, "")
     assert "is a damaged or truncated TFLite file" in outcome.err
@@ -81,8 +80,7 @@ def test_truncated_files(cli, tmp_path: Path, length: int) -> None:
 
 
 def test_a_model_of_floats_with_stored_biases(cli, tmp_path: Path) -> None:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(edited(to_float))
+    path = save(tmp_path / "model.tflite", edited(to_float))
     outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert outcome.code == 2
     assert "float32" in outcome.err
@@ -92,8 +90,7 @@ def test_a_model_of_floats_with_stored_biases(cli, tmp_path: Path) -> None:
 
 
 def test_an_operator_that_nobody_can_run(cli, tmp_path: Path) -> None:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(edited(to_unknown_operator))
+    path = save(tmp_path / "model.tflite", edited(to_unknown_operator))
     outcome = cli("compile", *QUICK, path, "-o", tmp_path / "out")
     assert outcome.code == 2
     assert "MagicSort" in outcome.err

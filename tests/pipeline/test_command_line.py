@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.saving import save
+
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 CHAIN = "id,lower,upper,size\na,0,2,64\nb,1,3,32\n"
 
 
 @pytest.fixture
 def chain(tmp_path: Path) -> Path:
-    path = tmp_path / "chain.csv"
-    path.write_text(CHAIN, encoding="utf-8")
+    path = save(tmp_path / "chain.csv", CHAIN)
     return path
 
 
@@ -35,8 +36,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest(cli) -> None:
 
 @pytest.mark.parametrize("command", ["run", "report", "explain", "diff"])
 def test_a_model_in_place_of_a_directory(cli, tmp_path: Path, command: str) -> None:
-    model = tmp_path / "m.tflite"
-    model.write_bytes(b"")
+    model = save(tmp_path / "m.tflite", b"")
     outcome = cli(command, model, *([model] if command == "diff" else []))
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith(f"npu-memplan: {model} is a file")

@@ -18,6 +18,7 @@ from npu_memplan.models.edits import FloatEndError, with_stored_ends
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.entry import invoke
+from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 
 SCALE, ZERO = 0.02, -3
@@ -47,8 +48,7 @@ def network(between: str = "", made: str = "int8") -> bytes:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    path = tmp_path / "floats.tflite"
-    path.write_bytes(network())
+    path = save(tmp_path / "floats.tflite", network())
     return path
 
 
@@ -137,7 +137,6 @@ def test_a_network_without_float_ends_is_as_it_is() -> None:
 
 
 def test_it_is_for_tflite(tmp_path: Path) -> None:
-    path = tmp_path / "graph.onnx"
-    path.write_bytes(b"\x08\x08")
+    path = save(tmp_path / "graph.onnx", b"\x08\x08")
     with pytest.raises(FormatError, match="--io int8 is for TFLite models"):
         compile_checked(path, CompileOptions("none", io="int8"), tmp_path / "out")

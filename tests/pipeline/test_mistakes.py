@@ -20,7 +20,7 @@ from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.digits_network import digits
 from tests.support.entry import invoke
 from tests.support.real_data import REPOSITORY
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
@@ -97,12 +97,10 @@ def test_stripes_take_a_board(tmp_path: Path) -> None:
     ],
 )
 def test_what_keeps_everything_off_the_npu_is_on_the_screen(dtype: str, words: str, tmp_path: Path) -> None:
-    b = ModelBuilder()
     scale = () if dtype == "float32" else (0.05,)
-    x, y = b.tensor((1, 24, 24, 8), dtype, *scale), b.tensor((1, 5, 5, 8), dtype, *scale)
+    x, y = TensorSpec((1, 24, 24, 8), dtype, *scale), TensorSpec((1, 5, 5, 8), dtype, *scale)
     window = dict.fromkeys(("FilterWidth", "FilterHeight", "StrideW", "StrideH"), 5)
-    b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **window)
-    (tmp_path / "pool.tflite").write_bytes(b.made([x], [y]).finish())
+    (tmp_path / "pool.tflite").write_bytes(single_operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **window).finish())
     given = "compile", str(tmp_path / "pool.tflite"), "--effort", "quick", "--no-check", "-o", str(tmp_path / "out")
     assert words in invoke(*given, code=None).output
 

@@ -22,6 +22,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.entry import invoke
 from tests.support.real_data import network
+from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 
 QUICK = CompileOptions(effort="quick")
@@ -182,8 +183,7 @@ def gated_network() -> bytes:
 
 @pytest.fixture
 def gated(tmp_path: Path) -> Path:
-    path = tmp_path / "gated.tflite"
-    path.write_bytes(gated_network())
+    path = save(tmp_path / "gated.tflite", gated_network())
     return path
 
 
@@ -236,8 +236,7 @@ def test_floats_are_no_work_for_the_npu(tmp_path: Path) -> None:
 
 
 def test_where_bytes_are_wanted_they_count_first(tmp_path: Path) -> None:
-    model = tmp_path / "block.tflite"
-    model.write_bytes(residual_network())
+    model = save(tmp_path / "block.tflite", residual_network())
     artifact = plan_model(model, replace(QUICK, objective="bytes")).artifact
     gains = [one.bytes_gained for one in advise(artifact, model).advice]
     assert gains
@@ -250,8 +249,7 @@ def explain(*arguments: object) -> Result:
 
 
 def test_a_gain_is_the_difference_of_two_compiles(tmp_path: Path) -> None:
-    model = tmp_path / "block.tflite"
-    model.write_bytes(residual_network())
+    model = save(tmp_path / "block.tflite", residual_network())
     compile_model(model, QUICK, tmp_path / "out")
     document = json.loads(explain(tmp_path / "out", "--advise", "--json").output)  # the model is beside it
     whole = plan_model(model, QUICK).artifact
@@ -278,8 +276,7 @@ def test_float_ends_are_advised_against(tmp_path: Path) -> None:
     b.operator("QUANTIZE", [image], [x], "QuantizeOptions")
     inner, y = b.convolution(x, 16), b.tensor((1, 12, 12, 16), "float32")
     b.operator("DEQUANTIZE", [inner], [y], "DequantizeOptions", 2)
-    model = tmp_path / "floats.tflite"
-    model.write_bytes(b.made([image], [y]).finish())
+    model = save(tmp_path / "floats.tflite", b.made([image], [y]).finish())
     artifact = plan_model(model, QUICK).artifact
     first = advise(artifact, model).advice[0]
     stored = plan_model(model, replace(QUICK, io="int8")).artifact
@@ -293,8 +290,7 @@ def test_what_the_cpu_runs_is_compiled_with_an_operator_of_the_npu(tmp_path: Pat
     x = b.image(12, 16)
     inner, y = b.convolution(x, 16), b.image(12, 16)
     b.operator("CUMSUM", [inner, b.constant(np.array(1, np.int32))], [y], "CumsumOptions")
-    model = tmp_path / "sums.tflite"
-    model.write_bytes(b.made([x], [b.convolution(y, 16)]).finish())
+    model = save(tmp_path / "sums.tflite", b.made([x], [b.convolution(y, 16)]).finish())
     first = advise(plan_model(model, QUICK).artifact, model).advice[0]
     assert first.text == "an operator of the NPU in the place of 1 CUMSUM on the CPU (compiled with RELU)"
     assert first.results.startswith("another function")
@@ -304,8 +300,7 @@ def test_what_the_cpu_runs_is_compiled_with_an_operator_of_the_npu(tmp_path: Pat
 def test_nothing_to_advise(tmp_path: Path) -> None:
     b = Layers()
     x = b.image(12, 16)
-    model = tmp_path / "plain.tflite"
-    model.write_bytes(b.made([x], [b.convolution(b.convolution(x, 16), 16)]).finish())
+    model = save(tmp_path / "plain.tflite", b.made([x], [b.convolution(b.convolution(x, 16), 16)]).finish())
     compile_model(model, QUICK, tmp_path / "out")
     done = explain(tmp_path / "out", "--advise")
     assert done.exit_code == 0, done.output

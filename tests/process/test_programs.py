@@ -16,7 +16,7 @@ import pytest
 from npu_memplan.process.programs import ending_signal, open_program, run_program, start_program
 from npu_memplan.vela import worker
 from npu_memplan.vela.worker import VelaError, VelaOptions, run_regor
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import TensorSpec, single_operator
 
 
 def python(code: str) -> list[str]:
@@ -100,10 +100,8 @@ def test_it_does_not_outlive_us(tmp_path: Path) -> None:
 
 def test_vela_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_LEAST_S", 2.0)
-    made = ModelBuilder()  # on Ethos-U85, the compiled core of Vela 5.2 looks for a table of it without end
-    source, result = (made.tensor((1, 5, 6, 10), kind, 0.0004) for kind in ("int16", "uint8"))
-    made.operator("TANH", [source], [result])
-    model = made.made([source], [result]).finish()
+    source, result = (TensorSpec((1, 5, 6, 10), kind, 0.0004) for kind in ("int16", "uint8"))
+    model = single_operator("TANH", [source], [result]).finish()
     with pytest.raises(VelaError, match=r"did not compile the model within 2 s of CPU time"):
         run_regor(model, VelaOptions(accelerator="ethos-u85-256"))
 

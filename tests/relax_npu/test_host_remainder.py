@@ -27,8 +27,9 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, BufferKind, Pool
 from tests.support.inputs import load_inputs
 from tests.support.operator_models import binary
+from tests.support.saving import save
 from tests.support.single_operators import Case, all_cases
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -47,8 +48,7 @@ def around_a_host_operator() -> bytes:
 
 def compiled_equals_reference(model: bytes, folder: Path, **options: Any) -> Artifact:
     """The artifact, after two runs of it equalled the reference's element by element."""
-    path = folder / "model.tflite"
-    path.write_bytes(model)
+    path = save(folder / "model.tflite", model)
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes", **options), folder / "out")
     machine, wanted = runner.create("local", folder / "out"), TFLiteReference(model)
     for seed in (1, 2):
@@ -160,8 +160,7 @@ def test_tensors_go_by_their_index_not_by_their_name(tmp_path: Path) -> None:
 
 def test_operators_without_exact_code_run_in_float_and_the_artifact_says_so(tmp_path: Path) -> None:
     case = Case("unsigned", "binary", lambda rng: binary(rng, name="SQUARED_DIFFERENCE", dtype="uint8"))
-    path = tmp_path / "model.tflite"
-    path.write_bytes(case.build())
+    path = save(tmp_path / "model.tflite", case.build())
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     (operator,) = artifact.operators
     assert operator.claim == Claim(reason="TVM's float form, as a rule within a step of TFLite")
@@ -184,10 +183,8 @@ def int8_twin(b: ModelBuilder) -> ModelBuilder:
 
 
 def softmax(beta: float) -> bytes:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 5, 17), "int8", 0.1, 3), b.tensor((1, 5, 17), "int8", 1 / 256, -128)
-    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=beta)
-    return b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 5, 17), "int8", 0.1, 3), TensorSpec((1, 5, 17), "int8", 1 / 256, -128)
+    return single_operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=beta).finish()
 
 
 def test_softmax_keeps_its_beta(tmp_path: Path) -> None:
@@ -202,31 +199,28 @@ def test_softmax_keeps_its_beta(tmp_path: Path) -> None:
 def test_what_tvm_would_call_its_run_time_for_is_exact_code(
     block: int, agent: Agent, reason: str, tmp_path: Path
 ) -> None:
-    b = ModelBuilder()
-    x = b.tensor((block * block, 2, 3, 5), "int8", 0.1, 3)
-    y = b.tensor((1, 2 * block, 3 * block, 5), "int8", 0.1, 3)
-    sizes, crops = (b.constant(np.array(v, np.int32)) for v in ([block, block], [[0, 0], [0, 0]]))
-    b.operator("BATCH_TO_SPACE_ND", [x, sizes, crops], [y], "BatchToSpaceNDOptions", 2)
-    (operator,) = compiled_equals_reference(b.made([x], [y]).finish(), tmp_path).operators
+    x = TensorSpec((block * block, 2, 3, 5), "int8", 0.1, 3)
+    y = TensorSpec((1, 2 * block, 3 * block, 5), "int8", 0.1, 3)
+    sizes, crops = (constant(v) for v in ([block, block], [[0, 0], [0, 0]]))
+    b = single_operator("BATCH_TO_SPACE_ND", [x, sizes, crops], [y], "BatchToSpaceNDOptions", 2)
+    (operator,) = compiled_equals_reference(b.finish(), tmp_path).operators
     assert (operator.agent, operator.reason) == (agent, reason)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_rows_at_constant_places_are_copied_by_the_npu(dtype: str, tmp_path: Path) -> None:
     """TVM's operator for it has a pattern for channels of 8 bits alone."""
-    b, zero = ModelBuilder(), 3 if dtype == "int8" else 0
-    x, y = b.tensor((1, 7, 3, 5), dtype, 0.1, zero), b.tensor((1, 4, 3, 5), dtype, 0.1, zero)
-    b.operator("GATHER", [x, b.constant(np.array([6, 0, 2, 4], np.int32))], [y], "GatherOptions", 2, Axis=1)
-    (operator,) = compiled_equals_reference(b.made([x], [y]).finish(), tmp_path).operators
+    zero = 3 if dtype == "int8" else 0
+    x, y = TensorSpec((1, 7, 3, 5), dtype, 0.1, zero), TensorSpec((1, 4, 3, 5), dtype, 0.1, zero)
+    b = single_operator("GATHER", [x, constant([6, 0, 2, 4])], [y], "GatherOptions", 2, Axis=1)
+    (operator,) = compiled_equals_reference(b.finish(), tmp_path).operators
     assert operator.agent is Agent.NPU
 
 
 def test_operators_that_nobody_can_run_are_named() -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 5, 17), "int8", 0.1, 3), b.tensor((1, 5, 17), "int8", 0.2, -128)
-    b.operator("SQUARE", [x], [y])
+    x, y = TensorSpec((1, 5, 17), "int8", 0.1, 3), TensorSpec((1, 5, 17), "int8", 0.2, -128)
     with pytest.raises(UnsupportedModelError, match=r"0 SQUARE\n.*\n.*NPU: TVM's .*\n.*host: .* plain numbers only"):
-        build_module(b.made([x], [y]).finish())
+        build_module(single_operator("SQUARE", [x], [y]).finish())
 
 
 def test_feature_maps_prefer_the_npus_own_memory_where_there_is_one() -> None:

@@ -24,9 +24,9 @@ from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, BufferKind, Pool
+from tests.support.against_reference import equals_reference
 from tests.support.inputs import load_inputs
-from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
-from tests.support.relax_import import import_relax
+from tests.support.on_model import only_graph, run_program
 from tests.support.tflite_builder import ModelBuilder
 
 SMALL = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "person_detect", "ad01_int8", "str_ww_ref_model",
@@ -44,25 +44,13 @@ LEGACY_BYTES = {
 
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_equals_the_reference(name: str, shared_model: Callable[[str], Path]) -> None:
-    data = shared_model(name).read_bytes()
-    module = partition_for_ethosu(import_relax(data))
-    assert host_operators(module) == ()
-    graph = only_graph(module)
-    inputs = random_inputs(graph, 11)
-    found = run_program(lower(graph, accelerator("ethos-u55-256")), inputs)
-    given = [inputs[str(p.name)] for p in module["main"].params if str(p.name) not in graph.states]
-    for ours, theirs in zip(found, Reference(data).run(given), strict=True):
-        assert np.array_equal(ours.reshape(-1), np.asarray(theirs).reshape(-1))
+    equals_reference(shared_model(name).read_bytes(), "ethos-u55-256", 11)
 
 
 @pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512"])
 @pytest.mark.parametrize("name", ["kws_ref_model", "pretrainedResnet_quant"])
 def test_equals_the_reference_on_other_npus(name: str, npu: str, shared_model: Callable[[str], Path]) -> None:
-    data = shared_model(name).read_bytes()
-    graph = npu_graph(data, npu)
-    inputs = random_inputs(graph, 12)
-    found = run_program(lower(graph, accelerator(npu)), inputs)
-    assert np.array_equal(found[0], Reference(data).run(list(inputs.values()))[0])
+    equals_reference(shared_model(name).read_bytes(), npu, 12)
 
 
 @pytest.mark.parametrize("name", LEGACY_BYTES)

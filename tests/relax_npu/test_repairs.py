@@ -18,7 +18,7 @@ from npu_memplan.frontend.tflite.lowered import clear_stray_quantised_dimensions
 from tests.support.operator_models import pool
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 
 def case(name: str) -> bytes:
@@ -45,12 +45,10 @@ def test_tvms_own_converter_stays_as_it_is() -> None:
 
 
 def three_dimensional_dense() -> bytes:
-    b = ModelBuilder()
-    x = b.tensor((1, 4, 10), "int8", 0.05, 3)
-    w = b.constant(np.arange(-100, 100).reshape(5, 40).astype(np.int8), 0.01)
-    y = b.tensor((1, 5), "int8", 0.5, -1)
-    b.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions", 4)
-    return b.made([x], [y]).finish()
+    x = TensorSpec((1, 4, 10), "int8", 0.05, 3)
+    w = constant(np.arange(-100, 100).reshape(5, 40), "int8", 0.01)
+    y = TensorSpec((1, 5), "int8", 0.5, -1)
+    return single_operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions", 4).finish()
 
 
 def test_dense_layers_flatten_and_tvm_still_does_not() -> None:
@@ -77,11 +75,9 @@ def test_per_channel_dimensions_stay() -> None:
 
 
 def resized(scale: tuple[float, ...] | None) -> bytes:
-    b = ModelBuilder()
-    x, y = (b.tensor((1, size, size, 4), "int8", 0.05, 3) for size in (3, 6))
-    b.operator("RESIZE_NEAREST_NEIGHBOR", [x, b.constant(np.array([6, 6], np.int32), scale)], [y],
-               "ResizeNearestNeighborOptions")  # fmt: skip
-    return b.made([x], [y]).finish()
+    x, y = (TensorSpec((1, size, size, 4), "int8", 0.05, 3) for size in (3, 6))
+    inputs = [x, constant([6, 6], "int32", scale)]
+    return single_operator("RESIZE_NEAREST_NEIGHBOR", inputs, [y], "ResizeNearestNeighborOptions").finish()
 
 
 def test_empty_tables_of_scales(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +104,9 @@ def test_gather_of_constant_places(places: list[int] | int, batches: int, import
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_reshape_copies_stored_values(dtype: str) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 6), dtype, 0.05, 3), b.tensor((1, 24), dtype, 0.07, 9)
-    b.operator("RESHAPE", [x, b.constant(np.array([1, 24], np.int32))], [y], "ReshapeOptions", NewShape=[1, 24])
-    text = import_relax(b.made([x], [y]).finish()).script()
+    x, y = TensorSpec((1, 4, 6), dtype, 0.05, 3), TensorSpec((1, 24), dtype, 0.07, 9)
+    b = single_operator("RESHAPE", [x, constant([1, 24])], [y], "ReshapeOptions", NewShape=[1, 24])
+    text = import_relax(b.finish()).script()
     assert "R.reshape" in text
     assert "quantize" not in text
 

@@ -11,13 +11,13 @@ import pytest
 from npu_memplan.artifact import Artifact
 from npu_memplan.report.files import trace_json
 from npu_memplan.report.page.html import html_report, report_data
+from tests.support.saving import save
 
 pytestmark = pytest.mark.browser
 
 
 def opened(browser: Any, artifact: Artifact, streams: Path, folder: Path) -> Any:
-    page = folder / "report.html"
-    page.write_text(html_report(artifact, streams), encoding="utf-8")
+    page = save(folder / "report.html", html_report(artifact, streams))
     browser.open(page)
     assert browser.errors() == []
     return browser
@@ -40,8 +40,7 @@ def test_the_slices_are_those_of_the_trace(compiled: Any) -> None:
 
 
 def test_without_streams_there_is_no_timeline(small: Artifact, browser: Any, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    page.write_text(html_report(small), encoding="utf-8")
+    page = save(tmp_path / "report.html", html_report(small))
     browser.open(page)
     assert browser.run("npuMemplan.timeline") is None
     assert browser.run("document.getElementById('axis').hidden") is True

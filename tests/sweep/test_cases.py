@@ -16,6 +16,7 @@ from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.sweep import Case, Content, SweepError, Verification, cases
 from npu_memplan.sweep.case import target_name
 from npu_memplan.target_data import board_names, load_board, targets_folder
+from tests.support.saving import save
 
 from .conftest import BAD, DIGITS
 
@@ -84,8 +85,7 @@ def test_files_that_options_name_are_content(tmp_path: Path) -> None:
     assert case(vela_ini=str(first)).key == case(vela_ini=str(second)).key
     second.write_text("[y]")
     assert case(vela_ini=str(first)).key != case(vela_ini=str(second)).key
-    own = tmp_path / "own.py"
-    own.write_text("1")
+    own = save(tmp_path / "own.py", "1")
     before = case(operators=(str(own),)).key
     own.write_text("2")
     assert case(operators=(str(own),)).key != before

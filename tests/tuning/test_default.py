@@ -22,6 +22,7 @@ from npu_memplan.tuning.candidate import BUDGETS
 from tests.support.random_networks import draw, network
 from tests.support.random_networks.verdict import ways
 from tests.support.real_data import real_model
+from tests.support.saving import save
 
 NETWORKS = ("kws_ref_model", "micro_speech_quantized", "keyword_scrambled_8bit", "hello_world_int8")
 
@@ -110,8 +111,7 @@ NPUS = ("ethos-u55-256", "ethos-u65-512", "ethos-u85-256")
     ],
 )
 def test_it_is_not_above_vela(seed: int, npu: str, tmp_path: Path) -> None:
-    model = tmp_path / "network.tflite"
-    model.write_bytes(draw(seed).finish())
+    model = save(tmp_path / "network.tflite", draw(seed).finish())
     row = measure(model, str(seed), CompileOptions(npu, effort="quick"), windows=False)
     assert not row.above, row
     expected = ("UnsupportedModelError", "VelaError", "nothing of Vela's runs on the NPU")
@@ -132,8 +132,7 @@ def test_no_bound_is_above_the_result(seed: int, tmp_path: Path) -> None:
     """Seed 2123: 432 bytes of weights have room in Vela's 2,042 bytes, of which 2,032 were counted. The others load the
     table of an operation while commands are read from the same memory.
     """
-    model = tmp_path / "network.tflite"
-    model.write_bytes(network(seed))
+    model = save(tmp_path / "network.tflite", network(seed))
     least, taken = least_and_taken(model, ways(seed)["default"])
     assert least <= taken
 

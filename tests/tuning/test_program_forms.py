@@ -29,7 +29,7 @@ from npu_memplan.stages import Planned
 from npu_memplan.tuning.candidate import ProgramCandidate, called_once, cycles_by_model, reblock_worst, rebuild_problem
 from npu_memplan.tuning.ranking import Ranking, npu_calls
 from tests.support.on_model import npu_graph, random_inputs, run_program
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 from tests.tuning.conftest import MODELS
 
 
@@ -172,10 +172,8 @@ def _two_tables() -> bytes:
 
 
 def _softmax() -> bytes:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 10), "int8", 0.08, 3), b.tensor((1, 10), "int8", 1 / 256, -128)
-    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
-    return b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 10), "int8", 0.08, 3), TensorSpec((1, 10), "int8", 1 / 256, -128)
+    return single_operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0).finish()
 
 
 def _lowered(model: bytes, npu: str) -> tuple[Lowered, dict[str, np.ndarray]]:

@@ -23,6 +23,7 @@ from npu_memplan.tuning.selection import OURS
 from npu_memplan.tuning.smallest import HOST
 from tests.support.random_networks.branching import branching
 from tests.support.real_data import network, real_model
+from tests.support.saving import save
 
 ONE_BACKEND = (
     "--objective bytes --effort quick", "--objective bytes --npu-compiler vela,Size", "--stripes",
@@ -40,8 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def file(name: str) -> Path:
         if name != "randwire":
             return real_model(name)
-        path = tmp_path_factory.mktemp("networks") / f"{name}.tflite"
-        path.write_bytes(branching(name, 12, 1, 16).finish())
+        path = save(tmp_path_factory.mktemp("networks") / f"{name}.tflite", branching(name, 12, 1, 16).finish())
         return path
 
     return file
@@ -181,8 +181,7 @@ def test_another_order_in_stripes_is_a_candidate_for_the_fewest_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smallest, "_shrink_program", lambda planned, *_: planned)  # what is compared at first
-    path = tmp_path / "network.tflite"
-    path.write_bytes(branching("randwire", 12, 3, 16).finish())
+    path = save(tmp_path / "network.tflite", branching("randwire", 12, 3, 16).finish())
     _, in_the_files_order = cost(path, "--objective bytes --npu-compiler tvm --stripes")
     assert cost(path, "--objective bytes")[1] < in_the_files_order
 

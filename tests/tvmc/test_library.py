@@ -20,7 +20,8 @@ from npu_memplan.tvmc.compile import compile_to_mlf
 from npu_memplan.tvmc.options import parse_compile
 from tests.support.demo_library import DATE, EXAMPLE, empty_outputs, library, tensors
 from tests.support.mlf_host import Application, address, aligned, metadata_main
-from tests.support.tflite_builder import ModelBuilder
+from tests.support.saving import save
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 WORKSPACE_IO = ("--pass-config", "tir.usmp.use_workspace_io=1")
 
@@ -184,8 +185,7 @@ def test_without_an_npu_the_host_runs_everything(tmp_path: Path, name: str) -> N
 
 
 def test_two_inputs_take_the_third_and_the_sixth_base_address(tmp_path: Path) -> None:
-    model = tmp_path / "add.tflite"
-    model.write_bytes(_addition())
+    model = save(tmp_path / "add.tflite", _addition())
     made = library(model)
     application = Application([made], tmp_path)
     inputs, expected = tensors(model, 7)
@@ -198,14 +198,11 @@ def test_two_inputs_take_the_third_and_the_sixth_base_address(tmp_path: Path) ->
 
 
 def test_tensors_without_a_name_have_one_in_the_header(tmp_path: Path) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 4, 8), "int8", 0.1, 2), b.tensor((1, 4, 4, 8), "int8", 0.2, -3)
-    b.operator("ABS", [x], [y], "AbsOptions", 2)
-    data = b.made([x], [y]).finish()
+    x, y = TensorSpec((1, 4, 4, 8), "int8", 0.1, 2), TensorSpec((1, 4, 4, 8), "int8", 0.2, -3)
+    data = single_operator("ABS", [x], [y], "AbsOptions", 2).finish()
     for name in (b"t0", b"t1"):
         data = data.replace(b"\x02\0\0\0" + name + b"\0", bytes(7))
-    model = tmp_path / "unnamed.tflite"
-    model.write_bytes(data)
+    model = save(tmp_path / "unnamed.tflite", data)
     assert [t.name for t in read_network(data).tensors] == ["", ""]
     application = Application([library(model)], tmp_path)
     inputs, expected = tensors(model, 5)
@@ -232,11 +229,9 @@ def test_more_inputs_than_base_addresses_are_refused(tmp_path: Path) -> None:
 
 
 def _addition() -> bytes:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 4, 8), "int8", 0.1, 1), b.tensor((1, 4, 4, 8), "int8", 0.07, -4)
-    z = b.tensor((1, 4, 4, 8), "int8", 0.15, 2)
-    b.operator("ADD", [x, y], [z], "AddOptions", 2)
-    return b.made([x, y], [z]).finish()
+    x, y = TensorSpec((1, 4, 4, 8), "int8", 0.1, 1), TensorSpec((1, 4, 4, 8), "int8", 0.07, -4)
+    z = TensorSpec((1, 4, 4, 8), "int8", 0.15, 2)
+    return single_operator("ADD", [x, y], [z], "AddOptions", 2).finish()
 
 
 def test_the_program_is_that_of_a_compile_by_default() -> None:

@@ -22,6 +22,7 @@ from npu_memplan.target_data import board_names, load_board
 from npu_memplan.vela_tflite.emit import emit
 from tests.support.entry import invoke
 from tests.support.real_data import real_model
+from tests.support.saving import save
 
 pytest.importorskip("tflite_micro")
 U55, U65 = (next(n for n in board_names() if n.endswith(f"300-{npu}")) for npu in ("u55", "u65"))
@@ -34,8 +35,7 @@ def right(name: str = "micro_speech_quantized") -> bytes:
 
 def wrong_findings(tmp_path: Path, content: bytes, *more: str, board: str = U55) -> list[tuple[str, str]]:
     """(topic, text) of what `check` calls wrong."""
-    path = tmp_path / "net.tflite"
-    path.write_bytes(content)
+    path = save(tmp_path / "net.tflite", content)
     done = invoke("check", path, "--board", board, "--json", *more, code=None)
     document = json.loads(done.output)
     found = [(f["topic"], f["text"]) for f in document["findings"] if f["level"] == "WRONG"]
@@ -63,8 +63,7 @@ def test_a_right_file_has_nothing_wrong(tmp_path: Path, name: str) -> None:
 
 
 def test_the_text_says_what_the_firmware_needs(tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(right())
+    path = save(tmp_path / "net.tflite", right())
     done = invoke("check", path, "--board", U55)
     assert f"net.tflite on {U55}: nothing wrong was found" in done.output
     assert "ok     operators    the firmware has to register ethos-u" in done.output
@@ -92,8 +91,7 @@ def test_a_file_that_vela_has_not_compiled_names_our_command(tmp_path: Path) -> 
 
 
 def test_the_verdict_has_the_npus_time_and_the_cpus_operators(tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(right("keyword_scrambled_8bit"))
+    path = save(tmp_path / "net.tflite", right("keyword_scrambled_8bit"))
     first = invoke("check", path, "--board", U55, code=None).output.splitlines()[0]
     assert re.search(
         r"; NPU about \d+\.\d{3} to \d+\.\d{3} ms \(estimated\); \d+ of \d+ operators on the CPU \(.*SVDF", first
@@ -106,8 +104,7 @@ def test_the_verdict_has_the_npus_time_and_the_cpus_operators(tmp_path: Path) ->
 
 
 def test_without_a_board_all_that_have_the_npu_are_listed(tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(right())
+    path = save(tmp_path / "net.tflite", right())
     done = invoke("check", path, "--json", code=None)
     document = json.loads(done.output)
     assert (done.exit_code, document["board"], document["npu_ms"]) == (0, None, None)
@@ -121,8 +118,7 @@ def test_without_a_board_all_that_have_the_npu_are_listed(tmp_path: Path) -> Non
 
 
 def test_a_board_that_lacks_the_mode_or_the_room_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(right())
+    path = save(tmp_path / "net.tflite", right())
     done = invoke("check", path, "--memory-mode", "Dedicated_Sram", code=None)
     assert re.search(r"note +board +himax|note +board +alif-e7-hp: does not fit: .*Dedicated_Sram", done.output)
 

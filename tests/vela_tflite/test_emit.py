@@ -27,6 +27,7 @@ from npu_memplan.vela_tflite.parts import in_order
 from tests.support.contrary_models import read_record, write_record
 from tests.support.needs import need_data
 from tests.support.real_data import real_model, shared_folder
+from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 from tests.support.tflm_npu import MicroWithNpu
 
@@ -255,8 +256,7 @@ def test_outputs_may_be_constants_inputs_and_tensors_inside(way: str, added: str
         "all": weights + given + made + inside,
     }[added]
     graph.put("Outputs", "i", outputs)
-    path = tmp_path / "m.tflite"
-    path.write_bytes(write_record(model))
+    path = save(tmp_path / "m.tflite", write_record(model))
     content = emit(path, replace(WAYS[way], effort="quick")).content
     inputs = random_inputs(read_network(content, "x"), 1)
     expected = TFLiteReference(path.read_bytes(), "m").run(inputs)
@@ -276,8 +276,7 @@ def test_operators_of_constants_are_folded_and_scalars_are_outputs(way: str, tmp
     b.operator("ADD", [x, stored], [y], "AddOptions")
     b.operator("MAXIMUM", [y, x], [z], "MaximumMinimumOptions")
     b.operator("MEAN", [z, b.constant(np.arange(4, dtype=np.int32))], [mean], "ReducerOptions", KeepDims=False)
-    path = tmp_path / "m.tflite"
-    path.write_bytes(b.made([x], [z, mean]).finish())
+    path = save(tmp_path / "m.tflite", b.made([x], [z, mean]).finish())
     made = emit_checked(path, replace(WAYS[way], effort="quick"), CheckMode.ALWAYS)
     assert made.check.verdict is CheckVerdict.EQUAL
 
@@ -294,8 +293,7 @@ def test_an_output_has_the_rank_of_the_models(tmp_path: Path) -> None:
     strides = {"Padding": 0, "StrideH": 4, "StrideW": 4, "DilationHFactor": 1, "DilationWFactor": 1}
     b.operator("CONV_2D", [x, weights], [y], "Conv2DOptions", 3, **strides, FusedActivationFunction=3)
     b.operator("ARG_MAX", [y, b.constant(np.array([3], np.int32))], [z], "ArgMaxOptions", 2, OutputType=2)
-    path = tmp_path / "m.tflite"
-    path.write_bytes(b.made([x], [y, z]).finish())
+    path = save(tmp_path / "m.tflite", b.made([x], [y, z]).finish())
     options = replace(WAYS["vela"], effort="quick")
     made = emit_checked(path, options, CheckMode.ALWAYS)
     assert made.check.verdict is CheckVerdict.EQUAL
@@ -319,8 +317,7 @@ def test_a_tensor_whose_rank_vela_loses_for_the_cpu_is_not_velas(tmp_path: Path)
     b.operator("STRIDED_SLICE", [y, *ends], [cut], "StridedSliceOptions", 2)
     b.operator("CAST", [x], [z], "CastOptions")
     b.operator("ADD", [given, given], [made], "AddOptions")
-    path = tmp_path / "m.tflite"
-    path.write_bytes(b.made([x, given], [cut, z, made]).finish())
+    path = save(tmp_path / "m.tflite", b.made([x, given], [cut, z, made]).finish())
     with pytest.raises(UnsupportedModelError, match=r"CAST .*--npu-compiler tvm"):
         emit(path, replace(WAYS["vela"], effort="quick"))
     emitted = emit_checked(path, CompileOptions(effort="quick"), CheckMode.ALWAYS)
@@ -334,8 +331,7 @@ def test_the_same_tensor_may_be_several_outputs(twice: str, tmp_path: Path) -> N
     given, made = graph.numbers("Inputs", "i"), graph.numbers("Outputs", "i")
     outputs = made + {"result": made, "input": given * 2, "constant": [1, 1]}[twice]
     graph.put("Outputs", "i", outputs)
-    path = tmp_path / "m.tflite"
-    path.write_bytes(write_record(model))
+    path = save(tmp_path / "m.tflite", write_record(model))
     content = emit(path, replace(OWN, effort="quick")).content
     inputs = random_inputs(read_network(content, "x"), 1)
     expected = TFLiteReference(path.read_bytes(), "m").run(inputs)
