@@ -41,7 +41,7 @@ def measure(path: Path, accelerator: str) -> dict[str, object]:
     """All figures of one network."""
     model = path.read_bytes()
     reference = Reference(model, path.stem)
-    inputs = random_inputs(reference, 1)
+    inputs = random_inputs(reference.network, 1)
     result = compile_tflite(model, VelaOptions(accelerator), path.stem)
     network = read_network(result.network)
     models = {checks: NetworkModel(network, result.network, checks=checks) for checks in (False, True)}

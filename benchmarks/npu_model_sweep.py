@@ -130,7 +130,7 @@ class Network:
     def __init__(self, path: Path) -> None:
         self.name, self.model = path.stem, path.read_bytes()
         self.reference = TFLiteReference(self.model, self.name)
-        self.inputs = random_inputs(self.reference, 1)
+        self.inputs = random_inputs(self.reference.network, 1)
         self.expected: tuple[Any, ...] = ()  # nothing to compare with: only the checks speak
         self.why = ""
         try:

@@ -22,6 +22,7 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
 from npu_memplan.vela.lift import lift_program
+from tests.support.single_operators import case
 
 U85 = accelerator("ethos-u85-256")
 
@@ -188,10 +189,9 @@ def test_multipliers_that_vela_cuts_keep_a_convolution_on_the_host(npu: str, on_
     from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
     from npu_memplan.problem import Agent
-    from tests.support.single_operators import all_cases
 
     model = tmp_path / "m.tflite"
-    model.write_bytes(next(case for case in all_cases() if case.name == "conv_int16_narrow_bias").build())
+    model.write_bytes(case("conv_int16_narrow_bias").build())
     (operator,) = compile_model(
         model, CompileOptions(npu, objective="bytes", effort="quick"), tmp_path / "out"
     ).operators

@@ -85,7 +85,7 @@ def differences(kind: str, dtype: str) -> np.ndarray:
     case = three(kind, dtype)
     model = case.build()
     reference = TFLiteReference(model, case.name)
-    inputs = random_inputs(reference, 1)
+    inputs = random_inputs(reference.network, 1)
     expected = reference.run(inputs)
     _is_named(reference, kind, dtype)
     compiled = compile_tflite(model, VelaOptions(), case.name).network
@@ -172,7 +172,7 @@ def test_some_steps_are_there() -> None:
     """Otherwise the sentence would be gone: these were called exact once."""
     model = tie_model("FULLY_CONNECTED", "int8", 0.03, 0.02, False)
     reference, compiled = TFLiteReference(model), compile_tflite(model, VelaOptions()).network
-    inputs = random_inputs(reference, 1)
+    inputs = random_inputs(reference.network, 1)
     found = NetworkModel(read_network(compiled), compiled).run(inputs).outputs[0].astype(int)
     steps = abs(found - reference.run(inputs)[0])
     assert (steps.max(), 0 < np.count_nonzero(steps) < 100) == (1, True)

@@ -9,11 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.movement import Box, Move, batch_and_space, depth_and_space, pick_moves
-from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.stream.isa import Op
-from tests.support.against_reference import equals_reference, host_reasons, operations_of
+from tests.support.against_reference import equals_reference, host_reasons
 from tests.support.on_model import npu_graph
 from tests.support.operator_models import pad, tile, transpose
 from tests.support.single_operators import Case
@@ -41,15 +39,11 @@ def transposed(label: str) -> Case:
     return Case(f"transpose_{label}", "transpose", lambda rng: transpose(rng, order, dtype, shape))
 
 
-@pytest.mark.parametrize("label", TRANSPOSES)
-def test_few_planes_take_one_operation(label: str) -> None:
-    assert operations_of(transposed(label), "ethos-u55-256") == TRANSPOSES[label][1]
-
-
 @pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512"])
 @pytest.mark.parametrize("label", TRANSPOSES)
-def test_transposes_equal_the_reference(label: str, npu: str) -> None:
-    equals_reference(transposed(label), npu, 3)
+def test_transposes_equal_the_reference_and_few_planes_take_one_operation(label: str, npu: str) -> None:
+    made = equals_reference(transposed(label), npu, 3)
+    assert npu != "ethos-u55-256" or made.operations == TRANSPOSES[label][1]
 
 
 NONE = (0, 0)
@@ -69,16 +63,11 @@ def padded(label: str) -> Case:
 
 @pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512"])
 @pytest.mark.parametrize("label", PADS)
-def test_pads_equal_the_reference(label: str, npu: str) -> None:
-    equals_reference(padded(label), npu, 3)
-
-
-@pytest.mark.parametrize("label", PADS)
-def test_channels_are_made_of_what_is_there(label: str) -> None:
-    graph = npu_graph(padded(label).build(), "ethos-u55-256")
-    lowered = lower(graph, accelerator("ethos-u55-256"))
-    assert len(lowered.program.operations) == PADS[label][2]
-    assert bool(lowered.constants) == (label == "every side")  # rows and columns are copied
+def test_pads_equal_the_reference_and_are_made_of_what_is_there(label: str, npu: str) -> None:
+    made = equals_reference(padded(label), npu, 3)
+    if npu == "ethos-u55-256":
+        assert len(made.operations) == PADS[label][2]
+        assert bool(made.lowered.constants) == (label == "every side")  # rows and columns are copied
 
 
 MACS = (128, 256, 512, 1024, 2048)

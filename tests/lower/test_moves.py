@@ -16,7 +16,7 @@ from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from tests.support.chains import Chain
 from tests.support.on_model import run_program
-from tests.support.single_operators import all_cases
+from tests.support.single_operators import case
 
 NPU = accelerator("ethos-u55-256")
 NEGATE = tuple(-max(v, -127) for v in range(-128, 128))
@@ -227,8 +227,7 @@ def test_the_split_cases_are_functions_of_views() -> None:
     from npu_memplan.ethosu.relax.partition import npu_functions, partition_for_ethosu
     from tests.support.relax_import import import_relax
 
-    (case,) = (c for c in all_cases() if c.name == "split_axis3_3")
-    module = partition_for_ethosu(import_relax(case.build()))
+    module = partition_for_ethosu(import_relax(case("split_axis3_3").build()))
     for function in npu_functions(module).values():
         assert [type(layer) for layer in build_graph(function, "part").layers] == [Slice]
 

@@ -25,8 +25,8 @@ from npu_memplan.ethosu.stream.decode import Command, Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from tests.support.assembler import Assembler
-from tests.support.compiled_cases import network
 from tests.support.pooling_stream import SIZE, U55, pooling, run
+from tests.support.trial import network
 
 
 def test_the_sound_stream_copies_its_input() -> None:

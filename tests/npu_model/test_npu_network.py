@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.compiled_cases import compiled, network, random_inputs
 from tests.support.damage import damaged_streams, targets
 from tests.support.operator_models import tile
-from tests.support.single_operators import all_cases
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
@@ -32,6 +30,8 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from tests.support.single_operators import case
+from tests.support.trial import compiled, network, random_inputs
 
 
 def chain() -> bytes:
@@ -102,11 +102,11 @@ def vela(tmp_path: Path, model: bytes, *options: str) -> Path:
     ids=["cop1", "cop2", "cop2_separate", "raw", "raw_separate"],
 )
 def test_all_containers_give_the_same_result(options: tuple[str, ...], tmp_path: Path) -> None:
-    case = next(c for c in all_cases() if c.name == "concat_axis3")
-    path = vela(tmp_path, case.build(), *options)
+    concatenation = case("concat_axis3")
+    path = vela(tmp_path, concatenation.build(), *options)
     data = path.read_bytes()
     net = read_network(data, path.name)
-    reference = Reference(case.build())
+    reference = Reference(concatenation.build())
     inputs = random_inputs(reference.network)
     (got,) = NetworkModel(net, data).run(inputs).outputs
     (want,) = reference.run(inputs)
@@ -304,6 +304,6 @@ def test_reference_refuses_what_it_cannot_run() -> None:
         reference.run([np.zeros(1, np.int8)] * 2)
     with pytest.raises(ReferenceRunError, match=r"must be int8\[1, 6, 7, 5\], but is int16\[1\]"):
         reference.run([np.zeros(1, np.int16)])
-    uint8 = next(c for c in all_cases() if c.name == "conv_uint8_k3")
+    uint8 = case("conv_uint8_k3")
     with pytest.raises(ReferenceRunError, match="tflite-micro cannot run twin"):
         Reference(uint8.build(), "twin").run([np.zeros((1, 9, 10, 7), np.uint8)])

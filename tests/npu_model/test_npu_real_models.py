@@ -11,9 +11,8 @@ import pytest
 from fvp_runner.npu_model.network import NetworkModel, NetworkRun
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
-from tests.support.compiled_cases import ACCELERATORS
 from tests.support.single_operators import all_cases
-from tests.support.trial import random_inputs, try_case, try_model
+from tests.support.trial import ACCELERATORS, random_inputs, try_case, try_model
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 from fvp_runner.references.interpreters import Reference
@@ -56,7 +55,7 @@ def test_real_model_is_bit_exact(
 ) -> None:
     model = shared_model(name).read_bytes()
     reference = Reference(model, name)
-    inputs = random_inputs(reference, 1)
+    inputs = random_inputs(reference.network, 1)
     result = compile_tflite(model, VelaOptions(accelerator, memory_mode=mode, optimise=optimise), name)
     trial = try_model(result, reference, inputs, reference.run(inputs), fuzz=3 if optimise == "Size" else 0)
     assert trial.exact, trial
@@ -66,7 +65,7 @@ def test_real_model_is_bit_exact(
 def test_large_model_is_bit_exact(shared_model: Callable[[str], Path]) -> None:
     model = shared_model("tf2_mobilenet_v2_1.0_224_ptq").read_bytes()
     reference = Reference(model)
-    inputs = random_inputs(reference, 1)
+    inputs = random_inputs(reference.network, 1)
     result = compile_tflite(model, VelaOptions("ethos-u65-512", memory_mode="Dedicated_Sram"))
     assert try_model(result, reference, inputs, reference.run(inputs)).exact
 
@@ -77,7 +76,7 @@ def test_states_are_kept_between_inferences_and_reset_to_their_zero_points(share
     network = read_network(result.network)
     npu = NetworkModel(network, result.network)
     reference = Reference(model)
-    inputs = random_inputs(reference, 3)
+    inputs = random_inputs(reference.network, 3)
     initial = [npu.tensor_value(i) for i in network.states]
     assert initial
     assert all((value == network.tensors[i].zero_point).all() for i, value in zip(network.states, initial, strict=True))

@@ -11,7 +11,6 @@ import pytest
 from click.testing import Result
 
 from tests.support.assembler import Assembler
-from tests.support.compiled_cases import cases, compiled
 from tests.support.pooling_stream import U55, pooling
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
@@ -26,6 +25,8 @@ from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
 from tests.support.entry import invoke
 from tests.support.saving import save
+from tests.support.single_operators import case
+from tests.support.trial import compiled
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for name in ("softmax_int8", "conv_k5x5"):
         found[name] = folder / f"{name}.tflite"
-        found[name].write_bytes(cases()[name].build())
+        found[name].write_bytes(case(name).build())
         found[f"{name}_vela"] = folder / f"{name}_vela.tflite"
         found[f"{name}_vela"].write_bytes(compiled(name).network)
     return found

@@ -28,7 +28,7 @@ from npu_memplan.problem import Agent, BufferKind, Pool
 from tests.support.inputs import load_inputs
 from tests.support.operator_models import binary
 from tests.support.saving import save
-from tests.support.single_operators import Case, all_cases
+from tests.support.single_operators import Case, case
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -78,8 +78,7 @@ def test_npu_and_host_share_one_plan_and_are_exact(tmp_path: Path) -> None:
     ],
 )
 def test_an_operator_alone_on_the_host_is_exact(name: str, tmp_path: Path) -> None:
-    (case,) = (c for c in all_cases() if c.name == name)
-    artifact = compiled_equals_reference(case.build(), tmp_path)
+    artifact = compiled_equals_reference(case(name).build(), tmp_path)
     assert artifact.npu_operations == 0
     assert artifact.notes == ()
     assert all(o.reason for o in artifact.operators)
@@ -159,8 +158,8 @@ def test_tensors_go_by_their_index_not_by_their_name(tmp_path: Path) -> None:
 
 
 def test_operators_without_exact_code_run_in_float_and_the_artifact_says_so(tmp_path: Path) -> None:
-    case = Case("unsigned", "binary", lambda rng: binary(rng, name="SQUARED_DIFFERENCE", dtype="uint8"))
-    path = save(tmp_path / "model.tflite", case.build())
+    unsigned = Case("unsigned", "binary", lambda rng: binary(rng, name="SQUARED_DIFFERENCE", dtype="uint8"))
+    path = save(tmp_path / "model.tflite", unsigned.build())
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     (operator,) = artifact.operators
     assert operator.claim == Claim(reason="TVM's float form, as a rule within a step of TFLite")

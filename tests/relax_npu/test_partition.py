@@ -26,15 +26,10 @@ from npu_memplan.ethosu.relax.partition import npu_functions
 from npu_memplan.vocabulary import is_npu
 from tests.support.on_model import only_graph
 from tests.support.relax_import import import_relax
-from tests.support.single_operators import all_cases
+from tests.support.single_operators import case
 from tests.support.tflite_builder import ModelBuilder
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
-
-
-def model(name: str) -> bytes:
-    (found,) = (c for c in all_cases() if c.name == name)
-    return found.build()
 
 
 def test_every_kind_is_registered_with_tvm() -> None:
@@ -86,7 +81,7 @@ def test_excluded_kinds_stay_on_the_host() -> None:
     ],
 )
 def test_reasons_are_kept_in_the_module(name: str, kind: str, reason: str) -> None:
-    module = nm.relax.partition_for_ethosu(import_relax(model(name)))
+    module = nm.relax.partition_for_ethosu(import_relax(case(name).build()))
     found = [o for o in nm.relax.host_operators(module) if o.kind == kind]
     assert [o.reason for o in found] == [reason]
     again = tvm.script.from_source(module.script(show_meta=True))

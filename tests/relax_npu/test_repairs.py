@@ -17,13 +17,8 @@ from npu_memplan.frontend.tflite import lowered
 from npu_memplan.frontend.tflite.lowered import clear_stray_quantised_dimensions, round_integer_averages
 from tests.support.operator_models import pool
 from tests.support.relax_import import import_relax
-from tests.support.single_operators import Case, all_cases
+from tests.support.single_operators import Case, case
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
-
-
-def case(name: str) -> bytes:
-    (found,) = (c for c in all_cases() if c.name == name)
-    return found.build()
 
 
 def plain_import(model: bytes) -> object:
@@ -35,12 +30,12 @@ def plain_import(model: bytes) -> object:
 )
 def test_moving_operators_import_and_tvm_still_refuses_them(name: str) -> None:
     with pytest.raises(Exception, match="not supported"):
-        plain_import(case(name))
-    assert import_relax(case(name))["main"] is not None
+        plain_import(case(name).build())
+    assert import_relax(case(name).build())["main"] is not None
 
 
 def test_tvms_own_converter_stays_as_it_is() -> None:
-    assert import_relax(case("pad_plane"))["main"] is not None
+    assert import_relax(case("pad_plane").build())["main"] is not None
     assert "PAD" not in tflite_frontend.OperatorConverter._SUPPORTED_QUANTIZED_OPS
 
 
@@ -59,7 +54,7 @@ def test_dense_layers_flatten_and_tvm_still_does_not() -> None:
 
 
 def test_stray_quantised_dimensions_are_cleared() -> None:
-    model = case("depthwise_c1")  # one scale, but dimension 3
+    model = case("depthwise_c1").build()  # one scale, but dimension 3
     with pytest.raises(Exception, match="QuantizedDimension"):
         plain_import(model)
     repaired, count = clear_stray_quantised_dimensions(model)
@@ -70,7 +65,7 @@ def test_stray_quantised_dimensions_are_cleared() -> None:
 
 
 def test_per_channel_dimensions_stay() -> None:
-    model = case("conv_k3x3")
+    model = case("conv_k3x3").build()
     assert clear_stray_quantised_dimensions(model) == (model, 0)
 
 

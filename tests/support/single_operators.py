@@ -65,6 +65,11 @@ def all_cases() -> Iterator[Case]:
     yield from _data_movement()
 
 
+def case(name: str) -> Case:
+    """The case of this name."""
+    return next(c for c in all_cases() if c.name == name)
+
+
 def _convolutions() -> Iterator[Case]:
     for k in ((1, 1), (2, 2), (3, 3), (5, 5), (1, 7), (7, 1), (9, 9), (13, 3)):
         yield _case("conv", f"k{k[0]}x{k[1]}", convolution, kernel=k, shape=(14, 13, 5))

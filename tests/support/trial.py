@@ -1,16 +1,20 @@
-"""One trial: compile a model, run it on the NPU model, compare with its reference."""
+"""Models that Vela compiled, run on the NPU model and compared with their references."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.references.kernels import TFLiteReference
+from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite
-from tests.support.single_operators import Case
+from tests.support.single_operators import Case, case
+
+ACCELERATORS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256", "ethos-u65-512")
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,11 @@ def try_model(
     )
 
 
-def random_inputs(reference: TFLiteReference, seed: int) -> list[np.ndarray]:
+def random_inputs(network: Network, seed: int = 1) -> list[np.ndarray]:
     """Inputs over the whole range of their types."""
     generator = np.random.default_rng(seed)
     found = []
-    for index in reference.network.inputs:
-        tensor = reference.network.tensors[index]
+    for tensor in (network.tensors[index] for index in network.inputs):
         if np.dtype(tensor.dtype).kind == "f":
             found.append(generator.uniform(-1, 1, tensor.shape).astype(tensor.dtype))
             continue
@@ -69,10 +72,21 @@ def random_inputs(reference: TFLiteReference, seed: int) -> list[np.ndarray]:
     return found
 
 
-def try_case(case: Case, accelerator: str, core: str = "regor", seed: int = 1, fuzz: int = 0) -> Trial:
+def try_case(tried: Case, accelerator: str, core: str = "regor", seed: int = 1, fuzz: int = 0) -> Trial:
     """One single-operator case on one configuration."""
-    model = case.build()
-    reference = TFLiteReference(model, case.name)
-    inputs = random_inputs(reference, seed)
-    result = compile_tflite(model, VelaOptions(accelerator, core=core), case.name)
+    model = tried.build()
+    reference = TFLiteReference(model, tried.name)
+    inputs = random_inputs(reference.network, seed)
+    result = compile_tflite(model, VelaOptions(accelerator, core=core), tried.name)
     return try_model(result, reference, inputs, reference.run(inputs), fuzz)
+
+
+@functools.cache
+def compiled(name: str, accelerator: str = "ethos-u55-256", core: str = "regor") -> VelaResult:
+    """A single-operator case, compiled by Vela."""
+    return compile_tflite(case(name).build(), VelaOptions(accelerator, core=core), name)
+
+
+def network(name: str, accelerator: str = "ethos-u55-256", core: str = "regor") -> Network:
+    """The same, read back."""
+    return read_network(compiled(name, accelerator, core).network, name)
