@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +16,17 @@ import tvm
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
+import npu_memplan
+from npu_memplan import compiler
+from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.codegen import CodegenError
 from npu_memplan.codegen.c_text import c_array
 from npu_memplan.codegen.entry import RUNTIME_TEXT
+from npu_memplan.codegen.header import print_model_header
 from npu_memplan.codegen.host_c import print_functions
 from npu_memplan.codegen.interface import Interface, PoolSpec
+from npu_memplan.codegen.script import share_constants
 from npu_memplan.codegen.sources import print_sources, write_sources
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.primfunc import to_primfunc
@@ -26,11 +35,14 @@ from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
 from npu_memplan.names import c_identifier
+from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import rewrite
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS
 from tests.support.needs import need
+from tests.support.real_data import REPOSITORY
+from tests.support.warnings_of_c import strict_compilers
 
 SCALE = 0.1  # not a float32: seven printed digits would not be enough for its nearest one
 
@@ -390,3 +402,84 @@ def test_no_compiler_leaves_a_conversion_out(level, tmp_path, shared_object):
     values = np.arange(32, dtype=np.float32) / 4
     found = run_planned(builder.finalize(), values, tmp_path, lambda f: shared_object(f, level, f"-I{tmp_path}"))
     np.testing.assert_array_equal(found[: values.nbytes].view(np.float32), values)
+
+
+# -- The planned module as TVMScript: its length, and what it says
+
+
+def test_equal_constants_are_printed_once() -> None:
+    builder = relax.BlockBuilder()
+    values = np.arange(4096, dtype=np.uint8)
+    last = given = relax.Var("given", relax.TensorType((4096,), "uint8"))
+    with builder.function("main", [given]):
+        for step in range(8):
+            last = builder.emit(relax.op.add(last, relax.const(values.copy() if step else values + 1, "uint8")))
+        builder.emit_func_output(last)
+    module = builder.finalize()
+    shared = share_constants(module)
+    tvm.ir.assert_structural_equal(shared, module)
+    sizes = [len(one.script(show_meta=True)) for one in (module, shared)]
+    assert sizes[1] < sizes[0] * 3 // 8
+
+
+def test_the_script_of_a_compile_is_its_module(shared_model: Callable[[str], Path]) -> None:
+    made = compiler.plan_model(shared_model("hello_world_int8"), CompileOptions(effort="quick"))
+    tvm.ir.assert_structural_equal(tvm.script.from_source(made.script), made.module)
+
+
+# -- What firmware reads of a model's header: compiled as C and as C++ by every compiler that is here
+
+
+MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
+FIRMWARE = """
+#include "digits.h"
+static_assert(sizeof(DIGITS_MODEL_SHA256) == 65, "a digest has 64 digits");
+static const int input_shape[DIGITS_INPUT_0_RANK] = DIGITS_INPUT_0_SHAPE;
+static const int output_shape[DIGITS_OUTPUT_0_RANK] = DIGITS_OUTPUT_0_SHAPE;
+static_assert(sizeof(DIGITS_INPUT_0_TYPE) * DIGITS_INPUT_0_ELEMENTS == DIGITS_INPUT_0_BYTES, "type and size agree");
+int firmware(uint8_t *const pools[]);
+int firmware(uint8_t *const pools[]) {
+  struct digits_inputs inputs = digits_inputs(pools);
+  struct digits_outputs outputs = digits_outputs(pools);
+  inputs.NAME_OF_INPUT[0] = (DIGITS_INPUT_0_TYPE)input_shape[3];
+  return digits_run(pools) + outputs.probabilities[output_shape[1] - 1];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("header") / "out"
+    npu_memplan.compile(MODEL, folder, effort="quick")
+    return folder
+
+
+def compile_with(compiler: str, language: str, source: str, header: str, folder: Path) -> subprocess.CompletedProcess:
+    (folder / "digits.h").write_text(header, encoding="utf-8")
+    standard = "-std=c11" if language == "c" else "-std=c++17"
+    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow=local", "-Werror", "-fsyntax-only"]
+    command = [compiler, "-x", language, standard, *(f for f in flags if "=local" not in f or compiler == "gcc")]
+    return subprocess.run([*command, "-I", str(folder), "-"], input=source, text=True, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+@pytest.mark.parametrize("name", ["image", "int", "class", "2nd input", "a/b;c/x_1:0", "DIGITS_INPUT_0_POOL"])
+def test_firmware_has_tensors_by_their_names(artifact: Path, name: str, language: str, tmp_path: Path) -> None:
+    made = Artifact.load(artifact)
+    text = print_model_header(Interface.from_artifact(replace(made, inputs=(replace(made.inputs[0], name=name),))), ())
+    field = text.partition("struct digits_inputs {\n  int8_t *")[2].partition(";")[0]
+    source = FIRMWARE.replace("NAME_OF_INPUT", field)
+    for strict in strict_compilers():
+        done = compile_with(strict, language, source, text, tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_two_inputs_of_one_name_are_two_members(artifact: Path) -> None:
+    made = Artifact.load(artifact)
+    text = print_model_header(Interface.from_artifact(replace(made, inputs=(made.inputs[0], made.inputs[0]))), ())
+    assert "  int8_t *image;\n  int8_t *image_1;\n" in text
+
+
+def test_the_digest_is_that_of_the_model(artifact: Path) -> None:
+    digest = hashlib.sha256(MODEL.read_bytes()).hexdigest()
+    assert f'DIGITS_MODEL_SHA256 "{digest}"' in (artifact / "src" / "digits.h").read_text(encoding="utf-8")

@@ -10,12 +10,12 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.decode import decode
-from npu_memplan.ethosu.time import estimate, load_system
+from npu_memplan.ethosu.time import SystemDataError, estimate, load_system
 from npu_memplan.frontend.start import vela_options
 from npu_memplan.options import CompileOptions, usual_accelerator
 from npu_memplan.target_data import board_names, load_board
 from npu_memplan.vela.compiler import compile_tflite
-from npu_memplan.vela.worker import VelaOptions, resolve_configuration
+from npu_memplan.vela.worker import VelaError, VelaOptions, resolve_configuration
 from tests.support.real_data import REPOSITORY
 
 HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
@@ -99,3 +99,43 @@ def test_a_vela_ini_of_the_users_own_speaks_for_itself(tmp_path: Path) -> None:
     )
     told = vela_options(on("renesas-ra8p1", vela_ini=str(ini), system_config="Mine"))
     assert (told.sections, told.system_config, told.ini) == ("", "Mine", str(ini))
+
+
+# -- A vela.ini of the user's own: sections that inherit, and files that change
+
+
+_SYSTEM = """[System_Config.Mine]
+core_clock={clock}
+axi0_port=Sram
+axi1_port=OffChipFlash
+Sram_clock_scale=1.0
+OffChipFlash_clock_scale=0.125
+"""
+
+
+def test_sections_that_inherit_each_other_are_an_error(tmp_path: Path) -> None:
+    ini = tmp_path / "vela.ini"
+    ini.write_text("[System_Config.A]\ninherit=System_Config.B\n[System_Config.B]\ninherit=System_Config.A\n")
+    with pytest.raises(SystemDataError, match=r"\[System_Config.A\] inherits 'System_Config.A', which inherits it"):
+        load_system("A", ini)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[Memory_Mode.A]\ninherit=Memory_Mode.B\n[Memory_Mode.B]\ninherit=Memory_Mode.A\n", "which inherits it"),
+        ("[Memory_Mode.A]\ninherit=Memory_Mode.None\n", "inherits 'Memory_Mode.None', which the file does not have"),
+    ],
+)
+def test_memory_modes_that_inherit_nothing_good(tmp_path: Path, text: str, message: str) -> None:
+    ini = tmp_path / "vela.ini"
+    ini.write_text(text)
+    with pytest.raises(VelaError, match=message):
+        resolve_configuration(accelerator("ethos-u55-256"), VelaOptions(memory_mode="A", ini=str(ini)))
+
+
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    ini = tmp_path / "vela.ini"
+    for clock in (100e6, 200e6):
+        ini.write_text(_SYSTEM.format(clock=clock))
+        assert load_system("Mine", ini).clock_hz == clock

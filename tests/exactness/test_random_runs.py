@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.random_networks import draw_ways, summary, work_through
+from benchmarks.random_operators import draw, trials
 from tests.support.random_networks import network
 from tests.support.random_networks.verdict import SAME_PROGRAM, Outcome, Trial, Verdict, ways
 
@@ -67,3 +68,20 @@ def test_each_network_has_its_own_ways(tmp_path: Path) -> None:
     for _ in range(2):
         work_through([SEED], HOWS, output, number=1)
     assert _lines(output) == [(SEED, *draw_ways(SEED, HOWS, 1), "exact")]
+
+
+# -- Random single operators on every Ethos-U85, in scheduled streams: a fixed slice of `benchmarks.random_operator
+
+
+NPUS = tuple(f"ethos-u85-{macs}" for macs in (128, 256, 512, 1024, 2048))
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_exact_or_on_the_host(seed: int) -> None:
+    """A wrong element, an unsafe stream or a byte that nothing wrote raises."""
+    verdicts = {verdict for verdict, _ in trials(seed, NPUS)}
+    assert verdicts <= {"exact", "host", "no reference"}
+
+
+def test_a_seed_is_a_model() -> None:
+    assert draw(3) == draw(3) != draw(4)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npu_memplan.problem import Pool
+from npu_memplan.transform import PlanMemory
+from tests.support.random_symbolic import random_program
+
 pytest.importorskip("tvm")
 
 import tvm
@@ -15,8 +19,7 @@ from tvm.script import relax as R
 
 from npu_memplan.extract import ExtractionError
 from npu_memplan.extract.program import number
-from npu_memplan.problem import Pool
-from npu_memplan.transform import PlanMemory, pool_sizes
+from npu_memplan.transform import pool_sizes
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.workspace import WorkspaceError
 from npu_memplan.vocabulary import CONSTANT_POOLS, FORMULAS, RUN_TIME
@@ -157,3 +160,21 @@ def test_constants_keep_a_pool_of_their_own():
 def test_sizes_of_what_is_not_planned():
     with pytest.raises(WorkspaceError, match="function 'main' is not planned, so it has no pools"):
         pool_sizes(Branches)
+
+
+# -- Random programs of two symbols compute on poisoned pools what they compute without a plan, empty tensors inclu
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_planned_equals_unplanned_at_every_size(seed, run):
+    module = random_program(seed)
+    pools = [Pool("ram")] if seed % 2 else [Pool("sram", 1024), Pool("dram")]
+    generator = np.random.default_rng(seed)
+    inputs = []
+    for n, m in ((1, 1), (2, 7), (9, 3), (40, 33), (0, 3)):
+        shapes = ((n, m, 8), (16, 8))
+        inputs.append([(generator.standard_normal(shape) * 0.3).astype(np.float32) for shape in shapes])
+    planned = PlanMemory(pools, poison=0xA5)(module)
+    for want, got in zip(run(module, inputs), run(planned, inputs), strict=True):
+        assert [a.tobytes() for a in want] == [b.tobytes() for b in got]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.planners import PlanningError
-from npu_memplan.problem import Agent
+from npu_memplan.options import CompileOptions
+from npu_memplan.planners import PlanningError, plan
+from npu_memplan.problem import Agent, Buffer, Lifetime, Pool, Problem
 from npu_memplan.report.facts.memory import memory_view
 from npu_memplan.report.facts.npu_work import npu_findings, npu_labels, stream_operations
-from npu_memplan.report.text.explain import explain_peak
+from npu_memplan.report.text.explain import explain_name, explain_peak
 from npu_memplan.report.text.memory_txt import memory_text
 from tests.support.entry import invoke
 
@@ -149,3 +153,55 @@ def test_a_small_pool_gets_a_plan_that_runs_bit_exactly(
     data = np.random.default_rng(1).integers(-128, 128, slot.shape).astype(np.int8)
     (output,) = ran.run([data]).outputs
     np.testing.assert_array_equal(output, Reference(model.read_bytes()).run([data])[0])
+
+
+# -- What explain says of a buffer's place is true of the plan, whatever the planner
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 8), st.integers(1, 5), st.integers(1, 200), st.sampled_from([1, 16, 32])),
+    min_size=2,
+    max_size=9,
+)
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.sampled_from(["first-fit", "linear", "greedy-by-conflicts"]))
+def test_why_there(rows: list[tuple[int, int, int, int]], planner: str) -> None:
+    buffers = tuple(Buffer(f"b{i}", size, (Lifetime(t, t + n),), align) for i, (t, n, size, align) in enumerate(rows))
+    problem = Problem(buffers, (Pool("sram"),), name="random")
+    answer = plan(problem, planner)
+    artifact = Artifact("random", "random", "0" * 64, CompileOptions("none", "", ""), problem, answer, (1,), (), ())
+    low = {p.buffer: p.offset_bytes for p in answer.placements}
+    high = {b.name: low[b.name] + b.size_bytes for b in buffers}
+    for b in buffers:
+        facts = explain_name(artifact, b.name).facts
+        below = [o for o in buffers if o is not b and o.meets(b) and high[o.name] <= low[b.name]]
+        (reason,) = facts["why"][1:]
+        if low[b.name] == 0:
+            assert reason == "it lies at the bottom of the pool"
+        elif not below:
+            assert reason.startswith("nothing that lives at the same time lies below it")
+        elif rest := re.match(
+            r"it rests on (\w+) \[([\d,]+), ([\d,]+)\), which lives with it at points? (\d+)", reason
+        ):
+            other = problem.buffer(rest[1])
+            assert (number(rest[2]), number(rest[3])) == (low[other.name], high[other.name])
+            assert 0 <= low[b.name] - high[other.name] < b.alignment
+            assert other.lifetimes[0].first <= int(rest[4]) < other.lifetimes[0].last
+            assert b.lifetimes[0].first <= int(rest[4]) < b.lifetimes[0].last
+        else:
+            gap = re.match(r"([\d,]+) bytes below it are free while it lives; (\w+) ends at ([\d,]+)", reason)
+            assert gap is not None, reason
+            assert number(gap[3]) == high[gap[2]] == max(high[o.name] for o in below)
+            assert number(gap[1]) == low[b.name] - high[gap[2]] > 0
+        for line in facts["reuse"]:
+            for name in re.findall(r"\bb\d+", line):
+                other = problem.buffer(name)
+                assert not other.meets(b)
+                assert low[name] < high[b.name]
+                assert low[b.name] < high[name]

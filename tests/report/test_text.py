@@ -7,20 +7,28 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+import npu_memplan
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
-from npu_memplan.problem import Placement, PoolUsage
+from npu_memplan.knobs import ALL, SECOND_MEMORY, useful_knobs
+from npu_memplan.options import CompileOptions
+from npu_memplan.planners import PlanningError, plan
+from npu_memplan.problem import Agent, Placement, PoolUsage
+from npu_memplan.report.facts.dearest import dearest_lines, operator_times
 from npu_memplan.report.facts.memory import memory_view
+from npu_memplan.report.text.compile_result import does_not_fit
 from npu_memplan.report.text.diff import compare_plans
 from npu_memplan.report.text.explain import ExplainError, explain_name, explain_peak
 from npu_memplan.report.text.memory_txt import ascii_map, memory_text, print_memory
 from tests.support.entry import invoke
+from tests.support.real_data import REPOSITORY
 
 Golden = Callable[[str, str], None]
 
@@ -180,3 +188,146 @@ def test_an_absent_artifact_is_a_user_error(tmp_path: Path) -> None:
     result = invoke("explain", tmp_path / "none", code=None)
     assert "is no compiled model" in str(result.exception)
     assert "npu-memplan compile MODEL.tflite" in str(result.exception)
+
+
+# -- Which operators take the time: every cycle of the estimate is an operator's, on the NPU or on the CPU
+
+
+MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network with one operator left to the CPU."""
+    folder = tmp_path_factory.mktemp("mixed") / "out"
+    npu_memplan.compile(MODEL, folder, effort="quick", host_ops="SOFTMAX", board="alif-e7-hp")
+    return folder
+
+
+def test_the_rows_are_the_estimate(mixed: Path) -> None:
+    artifact = Artifact.load(mixed)
+    times = operator_times(artifact)
+    assert sum(row.cycles for row in times if row.agent is Agent.NPU) == artifact.estimated_cycles
+    assert sum(row.cycles for row in times if row.agent is Agent.HOST) == artifact.host_cycles
+    assert sum(row.share for row in times) == pytest.approx(1)
+    assert [row.share for row in times] == sorted((row.share for row in times), reverse=True)
+
+
+def test_cycles_of_the_cpu_count_by_its_own_clock(mixed: Path) -> None:
+    artifact = Artifact.load(mixed)
+    assert artifact.timing is not None
+    host = next(row for row in operator_times(artifact) if row.agent is Agent.HOST)
+    npu_s, host_s = (artifact.estimated_cycles or 0) / artifact.timing.clock_hz, host.cycles / artifact.host_clock_hz
+    assert host.share == pytest.approx(host_s / (npu_s + host_s))
+    slower = replace(artifact, timing=replace(artifact.timing, clock_hz=artifact.timing.clock_hz / 4))
+    later = next(row for row in operator_times(slower) if row.agent is Agent.HOST)
+    assert later.share < host.share
+
+
+def test_the_table_names_what_explain_knows(mixed: Path) -> None:
+    artifact = Artifact.load(mixed)
+    heading, *rows = dearest_lines(artifact)
+    assert heading.split() == ["operator", "on", "cycles", "share"]
+    name = rows[0].split()[0]
+    said = invoke("explain", mixed, name, code=None).output
+    assert f"about {operator_times(artifact)[0].cycles:,} cycles" in said
+    assert "\n".join(rows) in invoke("explain", mixed, code=None).output
+    assert "\n".join(rows) in (mixed / "memory.txt").read_text(encoding="utf-8")
+
+
+def test_json_has_all_of_them(mixed: Path) -> None:
+    facts = json.loads(invoke("explain", mixed, "--json", code=None).output)
+    assert len(facts["times"]) == len(operator_times(Artifact.load(mixed)))
+    assert facts["times"][0]["share"] > 0
+
+
+def test_an_artifact_without_times_has_no_table(mixed: Path) -> None:
+    assert dearest_lines(replace(Artifact.load(mixed), layers=(), host_layers=())) == []
+
+
+# -- The message of a model that does not fit, word by word, and the options that it and `explain` name
+
+
+def test_message_has_the_numbers_the_peak_and_the_next_step(
+    small: Artifact, golden: Callable[[str, str], None]
+) -> None:
+    sram = dataclasses.replace(small.problem.pools[0], size_bytes=12288)
+    buffers = tuple(dataclasses.replace(b, pools=("sram",)) for b in small.problem.buffers if b.name != "archive")
+    problem = dataclasses.replace(small.problem, pools=(sram,), buffers=buffers)
+    with pytest.raises(PlanningError) as caught:
+        plan(problem)
+    error = does_not_fit(caught.value, problem, "models/small.tflite", small.target)
+    assert (error.required_bytes, error.available_bytes, error.excess_bytes) == (13312, 12288, 1024)
+    assert error.point == 1
+    golden("report/no_room.txt", str(error) + "\n")
+
+
+def test_an_unproven_requirement_is_not_sold_as_one(small: Artifact) -> None:
+    error = PlanningError(
+        "", pool="sram", required_bytes=300, available_bytes=200, largest=(("conv", 250),), source="by first fit"
+    )
+    text = str(does_not_fit(error, small.problem, "a.tflite", small.target))
+    assert "required   300 bytes (0.29 KiB) (by first fit; a smaller plan is not excluded)" in text
+    assert "--planner optimal  " in text
+
+
+def test_explain_and_the_error_name_the_same_options(small: Artifact) -> None:
+    budget = 12288
+    requested = dataclasses.replace(small.target, npu_compiler="vela")
+    able = useful_knobs(requested, budget, "small.tflite", searched=False)
+    named = [knob.flag_text(requested, budget) for knob in able]
+    assert named == [
+        "--objective bytes (without --npu-compiler vela)",
+        "--planner optimal",
+        "--npu-compiler vela,arena=12288",
+        "--npu-compiler vela,arena=9216",
+        "--npu-compiler vela,Size",
+        "--npu-compiler tvm",
+        "--npu-compiler tvm --stripes",
+        "--accelerator none",
+    ]
+    error = PlanningError("", pool="sram", required_bytes=20000, available_bytes=budget)
+    text = str(does_not_fit(error, small.problem, "small.tflite", requested))
+    assert [flags for flags in named if f"\n  {flags}  " in text] == named
+    (peak, *_) = explain_peak(dataclasses.replace(small, target=requested)).pools
+    assert {"--npu-compiler tvm --stripes", "--accelerator none"} <= {flags for flags, _ in peak.knobs}
+    assert [peak for peak in explain_peak(dataclasses.replace(small, operators=())).pools if peak.knobs] == []
+
+
+def test_a_compile_of_all_backends_names_none_of_them(small: Artifact) -> None:
+    error = PlanningError(
+        "", pool="sram", required_bytes=300, available_bytes=200, by_backend=(("one", 300), ("another", 1400))
+    )
+    text = str(does_not_fit(error, small.problem, "a.tflite", small.target))
+    assert "\nwhat a program of each backend needs:\n  one        300 bytes  (0.29 KiB)\n" in text
+    assert "\n  another  1,400 bytes  (1.37 KiB)\n" in text
+    assert not any(flags in text for flags in ("--npu-compiler", "--accelerator", "--stripes"))
+    (peak, *_) = explain_peak(small).pools
+    assert peak.knobs[0] == ("--pool sram=SIZE", "the fewest cycles that fit")
+
+
+def test_every_option_says_what_it_does_in_one_line() -> None:
+    assert all(0 < len(knob.does) < 60 for knob in ALL)
+    strict = CompileOptions(npu_compiler="vela", reuse_inputs=False).resolve_defaults()
+    able = useful_knobs(strict, 64, "m.tflite", searched=True)
+    assert "(without --resident inputs)" in [knob.flag_text(strict, 64) for knob in able]
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "absent"),
+    [
+        (CompileOptions(npu_compiler="tvm"), "m.onnx", "vela"),
+        (CompileOptions("none"), "m.tflite", "--"),
+        (CompileOptions(npu_compiler="tvm", stream_input="image"), "m.tflite", "--npu-compiler"),
+    ],
+)
+def test_what_cannot_be_is_not_named(options: CompileOptions, source: str, absent: str) -> None:
+    options = options.resolve_defaults()
+    able = useful_knobs(options, 4096, source, searched=True)
+    assert not any(absent in knob.flag_text(options, 4096) for knob in able)
+
+
+def test_a_second_memory_is_named_where_the_system_has_one() -> None:
+    shared = CompileOptions("ethos-u65-256", memory_mode="Shared_Sram").resolve_defaults()
+    assert SECOND_MEMORY in useful_knobs(shared, 64, "m.tflite", searched=True)
+    assert SECOND_MEMORY not in useful_knobs(CompileOptions().resolve_defaults(), 64, "m.tflite", searched=True)
