@@ -40,6 +40,7 @@ from ..models.executorch.delegates import (
     slots_data,
 )
 from ..models.executorch.program import Delegate, DelegateCall, ExecutorchProgram, Method, ValueTensor
+from ..models.tensor import SIGNED
 from ..models.tosa import read_tosa_graph
 from ..tuning.cascades import best_choice
 
@@ -125,7 +126,6 @@ def _program_variants(lowered: Lowered, limit_bytes: int) -> Iterator[tuple[Lowe
 
 _CONSTANTS = 0  # region
 _SHARES = (1.0, 0.95, 0.9, 0.8)  # of the room for maps and copies, until what is found there has places within it
-_TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 class NativeBlocksError(RefusalError):
@@ -212,7 +212,7 @@ def delegate_program(data: bytes, specs: Mapping[str, bytes]) -> ExecutorchProgr
     delegate = Delegate(BACKEND, memoryview(data), 0, False, specs)
     blocks = read_blocks(delegate, {}, "the delegate")
     slots = (*blocks.inputs, *blocks.outputs)
-    values = tuple(ValueTensor(_TYPES[s.element_bytes], s.element_bytes, s.shape, ()) for s in slots)
+    values = tuple(ValueTensor(SIGNED[s.element_bytes], s.element_bytes, s.shape, ()) for s in slots)
     numbers = tuple(range(len(slots)))
     inputs, outputs = numbers[: len(blocks.inputs)], numbers[len(blocks.inputs) :]
     method = Method("forward", values, inputs, outputs, (DelegateCall(0, numbers),), (delegate,), {})

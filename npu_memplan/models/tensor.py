@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .flatbuffer import NetworkError
 
 FLOATS = ("float32", "float16", "float64")
+SIGNED = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}  # by bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

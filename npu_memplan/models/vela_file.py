@@ -26,14 +26,13 @@ from ..ethosu.stream.encode import parse_payload
 from .checks import DamagedError, check_tensor
 from .flatbuffer import BUFFER_ALIGNMENT, NetworkError, TableWriter
 from .network import CpuOperator, Network
-from .tensor import Tensor
+from .tensor import SIGNED, Tensor
 from .vela import NpuCall, uses_region
 
 _LARGEST_BYTES = 1 << 30  # of all entries unpacked
 # What zipfile, zlib and numpy raise for archives that are damaged, and we for entries that are missing or odd.
 _FAULTS = (KeyError, ValueError, TypeError, OSError, EOFError, IndexError, NotImplementedError, zipfile.BadZipFile,
            zlib.error, DamagedError)  # fmt: skip
-_TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 def read_raw(data: bytes, name: str) -> Network:
@@ -57,7 +56,7 @@ def read_raw(data: bytes, name: str) -> Network:
                 index,
                 f"{kind}_{index}",
                 shape,
-                _TYPES[element_bytes],
+                SIGNED[element_bytes],
                 is_variable=kind == "variable",
                 arena_offset=offset if region == 1 else -1,
             )

@@ -83,6 +83,7 @@ class Context:
 Planner = Callable[[Problem, Context], Iterable[Placement]]
 _P = TypeVar("_P", bound=Planner)
 _PLANNERS: dict[str, Planner] = {}
+USMP_PLANNERS = {name.replace("-", "_"): name for name in ("greedy-by-size", "greedy-by-conflicts", "hill-climb")}
 
 
 def register(name: str) -> Callable[[_P], _P]:

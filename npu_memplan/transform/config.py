@@ -17,15 +17,10 @@ from typing import Any
 import tvm
 
 from ..errors import NpuMemplanError
-from ..planners.registry import planner_names
+from ..planners.registry import USMP_PLANNERS, planner_names
 from ..problem import Agent, Pool
 
 PREFIX = "npu_memplan."
-LEGACY_ALGORITHMS = {
-    "greedy_by_size": "greedy-by-size",
-    "greedy_by_conflicts": "greedy-by-conflicts",
-    "hill_climb": "hill-climb",
-}
 
 
 class ConfigError(NpuMemplanError):
@@ -220,9 +215,9 @@ def _enable(value: Any) -> dict[str, Any]:
 
 
 def _algorithm(value: Any) -> dict[str, Any]:
-    if value not in LEGACY_ALGORITHMS:
-        raise ConfigError(f"tir.usmp.algorithm={value!r} is unknown; known: {', '.join(LEGACY_ALGORITHMS)}")
-    return {"planner": LEGACY_ALGORITHMS[value]}
+    if value not in USMP_PLANNERS:
+        raise ConfigError(f"tir.usmp.algorithm={value!r} is unknown; known: {', '.join(USMP_PLANNERS)}")
+    return {"planner": USMP_PLANNERS[value]}
 
 
 _LEGACY: dict[str, Any] = {

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..ethosu.arch import ACCELERATORS
 from ..files.paths import read_text
+from ..planners.registry import USMP_PLANNERS
 from ..problem import Agent, Pool
 from . import TvmcError
 
@@ -249,11 +250,6 @@ def _config_options(name: str, content: dict[str, Any]) -> list[str]:
     return options
 
 
-_ALGORITHMS = {
-    "greedy_by_size": "greedy-by-size",
-    "greedy_by_conflicts": "greedy-by-conflicts",
-    "hill_climb": "hill-climb",
-}
 # True of everything this flow makes: storage is planned once, C is scalar.
 _ALWAYS = {
     "tir.usmp.enable": "memory is always planned statically",
@@ -277,9 +273,9 @@ def parse_pass_config(settings: Iterable[str]) -> tuple[str, bool]:
             if not switch_value(f"--pass-config {name}", value):
                 raise TvmcError(f"{name}=0 is not available: {_ALWAYS[name]}; leave it out")
         elif name == "tir.usmp.algorithm":
-            if value not in _ALGORITHMS:
-                raise TvmcError(f"tir.usmp.algorithm={value} is unknown; known: {', '.join(_ALGORITHMS)}")
-            planner = _ALGORITHMS[value]
+            if value not in USMP_PLANNERS:
+                raise TvmcError(f"tir.usmp.algorithm={value} is unknown; known: {', '.join(USMP_PLANNERS)}")
+            planner = USMP_PLANNERS[value]
         elif name == "tir.usmp.custom_algorithm":
             planner = value
         elif name == "tir.usmp.use_workspace_io":

@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import ir, relax
 
-from ...vocabulary import LAYER
+from ...vocabulary import LAYER, RESHAPING
 from ..reading.reader import RejectedError, name_of, number, shape_of
 from .layout import has_nchw, to_nhwc, with_arguments
 
-_RESHAPES = ("reshape", "squeeze", "expand_dims", "flatten")
 _ORDERS = ("permute_dims", "take")  # chains of the others are views already
-_MOVES = (*_RESHAPES, *_ORDERS, "strided_slice")
+_MOVES = (*RESHAPING, *_ORDERS, "strided_slice")
 _TYPES = ("int8", "uint8")  # that the NPU gathers
 
 
@@ -77,7 +76,7 @@ def _channels(moves: Sequence[Any], before: tuple[int, ...], after: tuple[int, .
 def _apply_move(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
     """Apply `move` to `values`; None where its arguments are no constants."""
     name, attributes = name_of(move), move.attrs
-    if name in _RESHAPES:
+    if name in RESHAPING:
         return values.reshape(shape_of(move.ty))
     if name == "permute_dims":
         axes = range(values.ndim)[::-1] if attributes.axes is None else attributes.axes

@@ -22,7 +22,7 @@ from ...ethosu.stream.encode import Payload, parse_payload
 from ...sizes import count_text
 from ..flatbuffer import NetworkError, read_file
 from ..network import Network
-from ..tensor import Tensor
+from ..tensor import SIGNED, Tensor
 from ..vela import NpuCall, uses_region
 from .program import Delegate, DelegateCall, ExecutorchProgram, Method, read_named_data, read_program
 
@@ -173,7 +173,6 @@ def _slots(data: memoryview | bytes, what: str) -> tuple[BlockSlot, ...]:
     return tuple(found)
 
 
-_SIGNED = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 _SCRATCH, _FAST = 1, 2  # regions
 
@@ -283,7 +282,7 @@ def _call(
 def _tensor(method: Method, index: int, slot: BlockSlot, number: int, inputs: int, where: str) -> Tensor:
     tensor = method.tensor(index)
     assert tensor is not None
-    kinds = _UNSIGNED if tensor.dtype in ("bool", "uint8", "uint16") else _SIGNED
+    kinds = _UNSIGNED if tensor.dtype in ("bool", "uint8", "uint16") else SIGNED
     dtype = tensor.dtype if tensor.dtype == "bool" else kinds[slot.element_bytes]
     name = f"input{number}" if number < inputs else f"output{number - inputs}"
     if dtype == "bool" and slot.element_bytes != 1:
