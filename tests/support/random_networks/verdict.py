@@ -101,6 +101,7 @@ def ways(seed: int, sram_bytes: int = 32768) -> dict[str, CompileOptions]:
         "u85-stripes-bytes": CompileOptions(u85, stripes=True, objective="bytes"),
         "u65": CompileOptions(_U65[seed % 2]),
         "bytes": CompileOptions(npu, objective="bytes"),
+        "none-bytes": CompileOptions("none", objective="bytes"),
     }
 
 
