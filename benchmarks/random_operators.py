@@ -26,11 +26,10 @@ from npu_memplan.exactness import Code, Exactness
 from npu_memplan.frontend.tflite.description import known_of
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
-from tests.support.on_model import only_graph, run_program
+from tests.support.on_model import import_relax, only_graph, run_program
 from tests.support.random_networks import pointwise, shaping, weighted
 from tests.support.random_networks.drawing import Drawing
 from tests.support.random_networks.verdict import random_inputs
-from tests.support.relax_import import import_relax
 
 _U85 = tuple(f"ethos-u85-{macs}" for macs in (128, 256, 512, 1024, 2048))
 _TYPES = ("int8", "int8", "int8", "int16", "uint8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.compile import parse_options
 from npu_memplan.options import CompileOptions
+from tests.support.real_data import Models
 
 EVERYTHING = CompileOptions(
     accelerator="ethos-u65-256",
@@ -94,7 +94,7 @@ def test_flags_and_the_command_line_are_inverse(options: CompileOptions) -> None
 
 
 @pytest.mark.slow
-def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
+def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Models) -> None:
     from npu_memplan.compiler import compile_model
 
     requested = CompileOptions(npu_compiler="tvm", constant_pools={"flash": None}, reuse_inputs=False)

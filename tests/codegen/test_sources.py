@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ from npu_memplan.problem import Pool
 from npu_memplan.rewrite import rewrite
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS
 from tests.support.needs import need
-from tests.support.real_data import REPOSITORY
+from tests.support.real_data import REPOSITORY, Models
 from tests.support.warnings_of_c import strict_compilers
 
 SCALE = 0.1  # not a float32: seven printed digits would not be enough for its nearest one
@@ -422,7 +421,7 @@ def test_equal_constants_are_printed_once() -> None:
     assert sizes[1] < sizes[0] * 3 // 8
 
 
-def test_the_script_of_a_compile_is_its_module(shared_model: Callable[[str], Path]) -> None:
+def test_the_script_of_a_compile_is_its_module(shared_model: Models) -> None:
     made = compiler.plan_model(shared_model("hello_world_int8"), CompileOptions(effort="quick"))
     tvm.ir.assert_structural_equal(tvm.script.from_source(made.script), made.module)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.needs import need
+from tests.support.real_data import Models
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def unicorn_engine(arm_gcc: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def kws_by_hand(tmp_path_factory: pytest.TempPathFactory, shared_model: Callable[[str], Path]) -> tuple[Path, Any]:
+def kws_by_hand(tmp_path_factory: pytest.TempPathFactory, shared_model: Models) -> tuple[Path, Any]:
     """(directory, artifact) of the keyword spotter at Vela's own addresses."""
     from tests.support.plain_artifacts import vela_artifact
 

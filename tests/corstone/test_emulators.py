@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from npu_memplan.models.vela import NpuCall
 from npu_memplan.target_data import targets_folder
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.plain_artifacts import plain_artifact, vela_artifact, write
+from tests.support.real_data import Models
 from tests.support.sabotage import Sabotage, SabotagedRegisters
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
@@ -61,7 +61,7 @@ def random_inputs(artifact: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def expected(kws_by_hand: tuple[Path, Any], shared_model: Callable[[str], Path]) -> tuple[Any, Any]:
+def expected(kws_by_hand: tuple[Path, Any], shared_model: Models) -> tuple[Any, Any]:
     """(outputs of tflite-micro, final pools of the local runner) of the hand-made keyword spotter."""
     from fvp_runner.references.interpreters import Reference
 
@@ -130,7 +130,7 @@ def test_any_driver_works_not_only_ours(
     np.testing.assert_array_equal(result.pools_after[0], expected[1][0])
 
 
-def kws_stream(shared_model: Callable[[str], Path]) -> list[int]:
+def kws_stream(shared_model: Models) -> list[int]:
     model = shared_model("kws_ref_model").read_bytes()
     (call,) = read_network(compile_tflite(model, VelaOptions(memory_mode="Shared_Sram")).network).operators
     assert isinstance(call, NpuCall)
@@ -138,7 +138,7 @@ def kws_stream(shared_model: Callable[[str], Path]) -> list[int]:
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_wrong_stream_is_a_parse_error(runner: str, tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
+def test_a_wrong_stream_is_a_parse_error(runner: str, tmp_path: Path, shared_model: Models) -> None:
     words = kws_stream(shared_model)
     words[4] = 0x0000C3FF
     artifact = vela_artifact(shared_model("kws_ref_model"), tmp_path / "kws", "kws", words)
@@ -159,9 +159,7 @@ int32_t toy_step(uint8_t *const pools[]) {{
 
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("base", ["0xa0000000", "0x20000000"])
-def test_a_base_pointer_to_nowhere_is_a_bus_error(
-    runner: str, base: str, tmp_path: Path, shared_model: Callable[[str], Path]
-) -> None:
+def test_a_base_pointer_to_nowhere_is_a_bus_error(runner: str, base: str, tmp_path: Path, shared_model: Models) -> None:
     """Neither unmapped memory nor the CPU's own tightly coupled memory can be reached by the NPU."""
     directory = toy(tmp_path / "toy", launching(kws_stream(shared_model), f"(const void *){base}u"))
     with pytest.raises(
@@ -171,9 +169,7 @@ def test_a_base_pointer_to_nowhere_is_a_bus_error(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_stream_that_leaves_its_pool_is_a_bus_error(
-    runner: str, tmp_path: Path, shared_model: Callable[[str], Path]
-) -> None:
+def test_a_stream_that_leaves_its_pool_is_a_bus_error(runner: str, tmp_path: Path, shared_model: Models) -> None:
     """The pool has 4096 bytes, the stream needs 22 KiB: hardware would overwrite what comes after it."""
     directory = toy(tmp_path / "toy", launching(kws_stream(shared_model), "toy_stream"))
     with pytest.raises(FirmwareError, match=r"(?s)npu 6 .*bus error.*NPU model: .*region"):

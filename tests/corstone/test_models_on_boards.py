@@ -26,6 +26,7 @@ from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.verify import verify
 from tests.support.inputs import load_inputs
+from tests.support.real_data import Models
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
 
@@ -43,7 +44,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def model_file(shared_model: Callable[[str], Path]) -> Callable[[str], Path]:
+def model_file(shared_model: Models) -> Callable[[str], Path]:
     return lambda name: REPOSITORY / MODELS[name] if "/" in MODELS[name] else shared_model(MODELS[name])
 
 
@@ -77,7 +78,7 @@ def test_exact_on_the_cortex_m55_and_on_the_cortex_m33(name: str, model_file: An
     assert results["qemu"].npu_cycles == results["unicorn"].npu_cycles > 0
 
 
-def test_an_lstm_without_vela_is_wholly_on_the_npu(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_lstm_without_vela_is_wholly_on_the_npu(shared_model: Models, tmp_path: Path) -> None:
     model = shared_model("trained_lstm_int8")
     artifact = compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     all_agree(model, tmp_path / "out", ("qemu",))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from fvp_runner.register_page import Job, Status
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from tests.support.real_data import Models
 
 BASE, SIZE = 0x60000000, 1 << 20
 CONSTANTS, ARENA, STREAM = BASE + 0x10000, BASE + 0x40000, BASE + 0x1000
@@ -44,7 +43,7 @@ class Flat:
 
 
 @pytest.fixture(scope="module")
-def call(shared_model: Callable[[str], Path]) -> NpuCall:
+def call(shared_model: Models) -> NpuCall:
     model = shared_model("kws_ref_model").read_bytes()
     (found,) = read_network(compile_tflite(model, VelaOptions(memory_mode="Shared_Sram")).network).operators
     assert isinstance(found, NpuCall)

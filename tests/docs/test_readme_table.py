@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from benchmarks.arena_bytes import COLUMNS
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
-from tests.support.real_data import REPOSITORY
+from tests.support.real_data import REPOSITORY, Models
 
 FILES = {"mobilenet_v2": "mobilenet_v2_pt2tflite_int8"}
 
@@ -49,7 +47,7 @@ def test_readme_quotes_its_bytes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "row"), rows(), ids=[model for model, _ in rows()])
-def test_figures_are_those_of_a_compile(model: str, row: dict[str, str], real_network: Callable[[str], Path]) -> None:
+def test_figures_are_those_of_a_compile(model: str, row: dict[str, str], real_network: Models) -> None:
     name = re.sub(r" .*", "", model)
     path = real_network(FILES.get(name, name))
     compiled = {column: plan_model(path, options).artifact for column, options in COLUMNS.items()}

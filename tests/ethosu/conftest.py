@@ -11,6 +11,7 @@ import pytest
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from tests.support.real_data import Models
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -21,7 +22,7 @@ def _compiled(path: Path, options: VelaOptions) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def compiled(shared_model: Callable[[str], Path]) -> Callable[..., Network]:
+def compiled(shared_model: Models) -> Callable[..., Network]:
     """`compiled("kws_ref_model", accelerator=...)` -> network; the name "digits" is the project's own model."""
 
     def compile_named(name: str, **options: str) -> Network:
@@ -32,7 +33,7 @@ def compiled(shared_model: Callable[[str], Path]) -> Callable[..., Network]:
 
 
 @pytest.fixture(scope="session")
-def compiled_bytes(shared_model: Callable[[str], Path]) -> Callable[..., bytes]:
+def compiled_bytes(shared_model: Models) -> Callable[..., bytes]:
     """Like `compiled`, but the file's bytes."""
 
     def compile_named(name: str, **options: str) -> bytes:

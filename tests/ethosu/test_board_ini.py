@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from npu_memplan.options import CompileOptions, usual_accelerator
 from npu_memplan.target_data import board_names, load_board
 from npu_memplan.vela.compiler import compile_tflite
 from npu_memplan.vela.worker import VelaError, VelaOptions, resolve_configuration
-from tests.support.real_data import REPOSITORY
+from tests.support.real_data import REPOSITORY, Models
 
 HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
 CASES = [(name, mode) for name in board_names() for mode in load_board(name).placements]
@@ -66,7 +65,7 @@ def test_vela_reads_the_figures_that_the_estimate_uses(board: str, mode: str, tm
     assert size == options.planned_pools()[-1].size_bytes
 
 
-def test_vela_makes_a_faster_stream_for_a_board_that_it_knows(shared_model: Callable[[str], Path]) -> None:
+def test_vela_makes_a_faster_stream_for_a_board_that_it_knows(shared_model: Models) -> None:
     """Renesas measured 54,000 cycles of kws with its own vela.ini; for Vela's generic speeds it takes a third more."""
     options, model = on("renesas-ra8p1"), shared_model("kws_ref_model").read_bytes()
     told = vela_options(options)

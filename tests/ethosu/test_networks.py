@@ -19,6 +19,7 @@ from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
+from tests.support.real_data import Models
 from tests.support.tflite_builder import ModelBuilder
 
 _payloads = st.builds(
@@ -118,7 +119,7 @@ def test_a_fast_memory_counts_only_where_the_stream_uses_it(compiled: Callable[.
         assert spilled.npu_calls[0].scratch_fast_bytes > spilled.npu_calls[0].scratch_bytes
 
 
-def test_an_uncompiled_model_is_all_cpu_operators(shared_model: Callable[[str], Path]) -> None:
+def test_an_uncompiled_model_is_all_cpu_operators(shared_model: Models) -> None:
 
     net = read_network(shared_model("kws_ref_model").read_bytes())
     assert [o.name for o in net.cpu_operators][-3:] == ["RESHAPE", "FULLY_CONNECTED", "SOFTMAX"]

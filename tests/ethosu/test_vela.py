@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.process.incidents import gather_incidents
 from npu_memplan.process.programs import wait_for_end
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
+from tests.support.real_data import Models
 from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.tflite"
@@ -69,7 +69,7 @@ def test_defaults_come_from_the_accelerator() -> None:
     assert not result.parsed.cpu_operators
 
 
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str], shared_model: Callable[[str], Path]) -> None:
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str], shared_model: Models) -> None:
     """The compiled core prints a warning for each tensor of this model; it arrives as a message."""
     result = compile_tflite(shared_model("kws_ref_model").read_bytes())
     assert capfd.readouterr() == ("", "")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,6 +24,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, BufferKind, Lifetime, Pool
 from npu_memplan.rewrite import rewrite
 from npu_memplan.vocabulary import REGIONS
+from tests.support.real_data import Models
 
 SIZE = 4 * 4 * 16  # bytes of every feature map here: 4x4, depth 16, int8, NHWC
 
@@ -241,7 +240,7 @@ def test_the_text_of_a_planned_function_is_flat(shallow_stack):
     assert encode_primfunc(back["npu"]) == encode_primfunc(planned["npu"])
 
 
-def test_the_planned_lstm_reads_back_from_its_text(shared_model: Callable[[str], Path]):
+def test_the_planned_lstm_reads_back_from_its_text(shared_model: Models):
     model = shared_model("trained_lstm_int8")
     compiled = plan_model(model, CompileOptions(objective="bytes", effort="quick"))
     assert compiled.script.count("T.address_of(") > 500

@@ -22,6 +22,7 @@ from tests.exactness.test_host_operators import values
 from tests.host_ops.test_kernel_forms import FORMS, needs_emulator, run_emulated
 from tests.support.many_operators import EXTREMES, LEVELS, Together, networks_that_differ, run_sanitized, whole_cascade
 from tests.support.operator_table import row
+from tests.support.real_data import Models
 from tests.support.tflite_builder import ModelBuilder
 
 Step = tuple[Any, ...]
@@ -299,7 +300,7 @@ def call_names(artifact: Artifact) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def resnet(shared_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
+def resnet(shared_model: Models, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
     def compile_with(**options: Any) -> Artifact:
         folder = tmp_path_factory.mktemp("resnet") / "out"
         return compile_checked(shared_model("pretrainedResnet_quant"), CompileOptions("none", **options), folder)

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from npu_memplan.compiler import compile_model
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.many_operators import run_together
+from tests.support.real_data import Models
 from tests.support.tflite_builder import TensorSpec, constant, write_model
 
 FOLDER = os.environ.get("CMSIS_NN", "")
@@ -226,7 +227,7 @@ def test_results_are_the_references(tmp_path: Path) -> None:
 @needs_source
 @pytest.mark.qemu
 @pytest.mark.parametrize("runner", [qemu, unicorn])
-def test_a_network_on_an_emulated_core(shared_model: Callable[[str], Path], tmp_path: Path, runner: Any) -> None:
+def test_a_network_on_an_emulated_core(shared_model: Models, tmp_path: Path, runner: Any) -> None:
     """QEMU's Cortex-M55 with Helium, Unicorn's Cortex-M33 without."""
     model, out = shared_model("kws_ref_model"), tmp_path / "out"
     compile_model(model, CompileOptions("none", host_kernels=f"cmsis-nn={FOLDER}"), out)

@@ -225,7 +225,7 @@ def test_views_fold_only_what_strides_can_express() -> None:
 def test_the_split_cases_are_functions_of_views() -> None:
     from npu_memplan.ethosu.relax.lowering import build_graph
     from npu_memplan.ethosu.relax.partition import npu_functions, partition_for_ethosu
-    from tests.support.relax_import import import_relax
+    from tests.support.on_model import import_relax
 
     module = partition_for_ethosu(import_relax(case("split_axis3_3").build()))
     for function in npu_functions(module).values():
@@ -235,8 +235,7 @@ def test_the_split_cases_are_functions_of_views() -> None:
 @pytest.mark.parametrize("kind", ["SPLIT", "PACK"])
 def test_one_part_alone_is_a_view(kind: str) -> None:
     from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
-    from tests.support.on_model import only_graph
-    from tests.support.relax_import import import_relax
+    from tests.support.on_model import import_relax, only_graph
     from tests.support.tflite_builder import ModelBuilder
 
     b = ModelBuilder()
@@ -272,8 +271,7 @@ def test_a_pool_reads_a_constant(kind: str) -> None:
     pytest.importorskip("tflite_micro")
     from fvp_runner.references.kernels import TFLiteReference
     from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
-    from tests.support.on_model import only_graph
-    from tests.support.relax_import import import_relax
+    from tests.support.on_model import import_relax, only_graph
     from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
     x = constant(np.random.default_rng(1).integers(-128, 128, (1, 9, 3, 16)), "int8", 0.01, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from tests.support.trial import ACCELERATORS, random_inputs, try_case, try_model
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 from fvp_runner.references.interpreters import Reference
+from tests.support.real_data import Models
 
 CASES = tuple(all_cases())
 
@@ -50,9 +50,7 @@ MODELS = (
 
 @pytest.mark.parametrize(("name", "accelerator", "mode"), MODELS)
 @pytest.mark.parametrize("optimise", ["Performance", "Size"])
-def test_real_model_is_bit_exact(
-    name: str, accelerator: str, mode: str, optimise: str, shared_model: Callable[[str], Path]
-) -> None:
+def test_real_model_is_bit_exact(name: str, accelerator: str, mode: str, optimise: str, shared_model: Models) -> None:
     model = shared_model(name).read_bytes()
     reference = Reference(model, name)
     inputs = random_inputs(reference.network, 1)
@@ -62,7 +60,7 @@ def test_real_model_is_bit_exact(
 
 
 @pytest.mark.slow
-def test_large_model_is_bit_exact(shared_model: Callable[[str], Path]) -> None:
+def test_large_model_is_bit_exact(shared_model: Models) -> None:
     model = shared_model("tf2_mobilenet_v2_1.0_224_ptq").read_bytes()
     reference = Reference(model)
     inputs = random_inputs(reference.network, 1)
@@ -70,7 +68,7 @@ def test_large_model_is_bit_exact(shared_model: Callable[[str], Path]) -> None:
     assert try_model(result, reference, inputs, reference.run(inputs)).exact
 
 
-def test_states_are_kept_between_inferences_and_reset_to_their_zero_points(shared_model: Callable[[str], Path]) -> None:
+def test_states_are_kept_between_inferences_and_reset_to_their_zero_points(shared_model: Models) -> None:
     model = shared_model("trained_lstm_int8").read_bytes()
     result = compile_tflite(model, VelaOptions())
     network = read_network(result.network)
@@ -97,7 +95,7 @@ def run(path: Path) -> NetworkRun:
 
 
 @pytest.mark.parametrize("name", ["ad_imu_u55_256_vela", "rnnoise_u55_256_vela"])
-def test_no_false_alarm(name: str, foreign_stream: Callable[[str], Path]) -> None:
+def test_no_false_alarm(name: str, foreign_stream: Models) -> None:
     """Part-kernel-first convolutions behind kernels of several blocks; DMA lengths rounded up behind an input."""
     (stats,) = run(foreign_stream(name)).stats
     assert stats.operations > 15
@@ -105,7 +103,7 @@ def test_no_false_alarm(name: str, foreign_stream: Callable[[str], Path]) -> Non
 
 
 def test_a_kernel_that_only_a_transfer_from_flash_keeps_from_reading_too_early(
-    foreign_stream: Callable[[str], Path],
+    foreign_stream: Models,
 ) -> None:
     (stats,) = run(foreign_stream("face_detect_u55_64_vela")).stats
     assert stats.operations == 611

@@ -24,12 +24,12 @@ from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.target_data import board_names, load_board
 from tests.support.entry import QUICK
-from tests.support.real_data import REPOSITORY
+from tests.support.real_data import REPOSITORY, Models
 
 HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
 
 
-def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Models, tmp_path: Path) -> None:
     cli.ok("compile", shared_model("kws_ref_model"), "--board", "alif-e7-hp", "-o", tmp_path / "out")
     artifact = Artifact.load(tmp_path / "out")
     (taken,) = (note for note in artifact.notes if note.startswith("selected: "))
@@ -74,9 +74,7 @@ def test_a_pool_moves_to_the_place_that_has_room() -> None:
     assert imx.clock_hz == 1e9
 
 
-def test_what_does_not_fit_is_reported_before_anything_is_written(
-    cli, shared_model: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_reported_before_anything_is_written(cli, shared_model: Models, tmp_path: Path) -> None:
     model = shared_model("tf2_mobilenet_v2_1.0_224_ptq")
     made = cli("compile", model, "--board", "renesas-ra8p1", "--objective", "bytes", "-o", tmp_path / "out")
     assert made.code == 2
@@ -133,7 +131,7 @@ def test_all_boards_say_where_it_fits(cli, tmp_path: Path, monkeypatch: pytest.M
     assert rows["himax-we2"]["memories"][0]["bytes"] == artifact.pool_bytes("sram")
 
 
-def test_a_row_has_the_objective_of_a_compile(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_row_has_the_objective_of_a_compile(shared_model: Models, tmp_path: Path) -> None:
     model, cache = shared_model("micro_speech_quantized"), ProgramCache(ContentStore(tmp_path / "cache", 1 << 24))
     quick = CompileOptions(effort="quick")
     (fast,) = on_boards(model, quick, ("himax-we2",), cache=cache)
@@ -216,7 +214,7 @@ def test_a_compile_without_output_says_so(cli) -> None:
     assert "Missing option '-o'" in made.err
 
 
-def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[[str], Path]) -> None:
+def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Models) -> None:
     options = "--board", "all", *QUICK
     made = cli.ok("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), *options)
     lines = made.out.splitlines()
@@ -236,7 +234,7 @@ def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[
 
 @pytest.mark.parametrize("board", ["alif-e7-hp", "alif-e8-u85", "nxp-imx93"])
 def test_check_and_simulate_have_the_cycles_of_the_compile(
-    board: str, cli: Callable[..., Any], shared_model: Callable[[str], Path], tmp_path: Path
+    board: str, cli: Callable[..., Any], shared_model: Models, tmp_path: Path
 ) -> None:
     requested = "--board", board, "--npu-compiler", "vela", "--objective", "bytes", "--no-check", "--json"
     model, file = shared_model("hello_world_int8"), tmp_path / "vela.tflite"

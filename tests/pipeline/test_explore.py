@@ -17,6 +17,7 @@ from npu_memplan.commands import run
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.tuning import pareto
+from tests.support.real_data import Models
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
@@ -79,7 +80,7 @@ def test_a_board_gives_its_npu_and_memories(cli: Callable[..., Any], tmp_path: P
 
 
 def test_a_front_is_explored_once_and_its_programs_are_those_of_compiles(
-    cli: Callable[..., Any], shared_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Any], shared_model: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = shared_model("micro_speech_quantized")
     monkeypatch.setenv("NPU_MEMPLAN_CACHE", str(tmp_path / "cache"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.host_time import HostWork, costs_for, host_costs, host_work
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import TargetDataError
+from tests.support.real_data import Models
 
 
 @T.prim_func(s_tir=True)
@@ -73,7 +73,7 @@ def test_a_cpu_without_helium_has_costs_of_its_own() -> None:
     assert plain.vector > helium.vector
 
 
-def test_sums_have_the_host(cli: Any, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_sums_have_the_host(cli: Any, shared_model: Models, tmp_path: Path) -> None:
     model = shared_model("keyword_scrambled_8bit")
     made = cli.ok("compile", model, "--json", "-o", tmp_path / "out")
     document, artifact = json.loads(made.out), Artifact.load(tmp_path / "out")
@@ -132,9 +132,7 @@ def test_calls_side_by_side_wait_for_what_they_depend_on() -> None:
 @pytest.mark.slow
 @pytest.mark.qemu
 @pytest.mark.skipif(qemu.missing(RunOptions()) is not None, reason="needs QEMU and arm-none-eabi-gcc")
-def test_the_estimate_is_near_the_instructions_that_run(
-    cli: Any, shared_model: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_estimate_is_near_the_instructions_that_run(cli: Any, shared_model: Models, tmp_path: Path) -> None:
     """With Helium, on an emulated core; docs/time_model.md has more networks."""
     in_turn = ("--objective", "bytes")
     for name, more in (("kws_ref_model", ()), ("keyword_scrambled_8bit", ()), ("person_detect", in_turn)):

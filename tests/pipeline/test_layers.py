@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from npu_memplan.ethosu.time import load_system
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
 from tests.support.entry import QUICK
-from tests.support.real_data import REPOSITORY, shared_folder
+from tests.support.real_data import REPOSITORY, Models, shared_folder
 
 PRODUCERS = (("--npu-compiler", "vela"), ("--npu-compiler", "tvm"), ("--npu-compiler", "tvm", "--stripes"))
 COMPUTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "ADD", "SOFTMAX", "MEAN")
@@ -25,7 +24,7 @@ COMPUTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D"
 @pytest.mark.parametrize("flags", PRODUCERS, ids=" ".join)
 @pytest.mark.parametrize("name", ["kws_ref_model", "pretrainedResnet_quant", "ad01_int8"])
 def test_every_operator_has_its_time_under_its_name(
-    name: str, flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
+    name: str, flags: tuple[str, ...], cli, shared_model: Models, tmp_path: Path
 ) -> None:
     model = shared_model(name)
     cli.ok("compile", model, *QUICK, *flags, "-o", tmp_path / "out")
@@ -63,7 +62,7 @@ def _macs(network, operator: CpuOperator) -> int:
     return elements
 
 
-def test_layers_csv_sums_to_the_total(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_layers_csv_sums_to_the_total(cli, shared_model: Models, tmp_path: Path) -> None:
     quick = QUICK
     made = cli("compile", shared_model("kws_ref_model"), *quick, "--json", "-o", tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
@@ -91,7 +90,7 @@ LARGE_BYTES = 1 << 20  # of such models one set of options
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
 def test_no_estimate_is_below_what_its_memories_need(
-    flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
+    flags: tuple[str, ...], cli, shared_model: Models, tmp_path: Path
 ) -> None:
     for name in MODELS:
         _needs_no_more(cli, shared_model(name), flags, tmp_path / "out")
@@ -116,7 +115,7 @@ def _needs_no_more(cli, model: Path, flags: tuple[str, ...], made_at: Path) -> N
         assert artifact.estimated_cycles >= moved / (port * memory.clock_scale), (model.name, memory.name)
 
 
-def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_own_vela_ini_is_used(cli, shared_model: Models, tmp_path: Path) -> None:
     ini = tmp_path / "own.ini"
     ini.write_text(
         "[System_Config.Slow]\ncore_clock=100e6\naxi0_port=Sram\naxi1_port=OffChipFlash\nSram_clock_scale=1.0\n"
@@ -136,8 +135,6 @@ def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_p
     assert "system configuration 'Slow' is unknown; known: Ethos_U55_Deep_Embedded" in wrong.err
 
 
-def test_a_profile_of_the_fvp_is_compiled_for_its_configuration(
-    cli, shared_model: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_profile_of_the_fvp_is_compiled_for_its_configuration(cli, shared_model: Models, tmp_path: Path) -> None:
     words = (*QUICK, "--system-config", "FVP_Ethos_U55_High_End")
     cli.ok("compile", shared_model("kws_ref_model"), *words, "-o", tmp_path / "o")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import BufferKind
 from npu_memplan.verify import verify
+from tests.support.real_data import Models
 
 SMALL = (
     "ad01_int8",
@@ -59,9 +59,7 @@ def at_most_vela(artifact: Artifact) -> None:
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 @pytest.mark.parametrize("name", SMALL)
-def test_exact_in_at_most_velas_arena(
-    shared_model: Callable[[str], Path], tmp_path: Path, name: str, accelerator: str
-) -> None:
+def test_exact_in_at_most_velas_arena(shared_model: Models, tmp_path: Path, name: str, accelerator: str) -> None:
     at_most_vela(
         compile_and_compare(
             shared_model(name), CompileOptions(accelerator, objective="bytes", effort="quick"), tmp_path, seeds=3
@@ -71,14 +69,14 @@ def test_exact_in_at_most_velas_arena(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SMALL, "keyword_scrambled_8bit"])
-def test_exact_on_the_host_alone(shared_model: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+def test_exact_on_the_host_alone(shared_model: Models, tmp_path: Path, name: str) -> None:
     artifact = compile_and_compare(shared_model(name), CompileOptions("none"), tmp_path, seeds=3)
     assert artifact.npu_operations == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_exact_in_at_most_velas_arena_at_224(shared_model: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+def test_exact_in_at_most_velas_arena_at_224(shared_model: Models, tmp_path: Path, name: str) -> None:
     at_most_vela(
         compile_and_compare(shared_model(name), CompileOptions(objective="bytes", effort="quick"), tmp_path, seeds=1)
     )
@@ -87,7 +85,7 @@ def test_exact_in_at_most_velas_arena_at_224(shared_model: Callable[[str], Path]
 @pytest.mark.parametrize("host_ops", [("SOFTMAX",), ("FULLY_CONNECTED", "SOFTMAX")], ids="+".join)
 @pytest.mark.parametrize("name", ["kws_ref_model", "pretrainedResnet_quant"])
 def test_forced_host_operators_share_one_arena(
-    shared_model: Callable[[str], Path], tmp_path: Path, name: str, host_ops: tuple[str, ...]
+    shared_model: Models, tmp_path: Path, name: str, host_ops: tuple[str, ...]
 ) -> None:
     artifact = compile_and_compare(
         shared_model(name), CompileOptions(host_ops=host_ops, objective="bytes", effort="quick"), tmp_path, seeds=3
@@ -99,9 +97,7 @@ def test_forced_host_operators_share_one_arena(
 
 
 @pytest.mark.parametrize("accelerator", ["ethos-u55-128", "ethos-u65-256"])
-def test_a_model_with_operators_that_no_npu_runs(
-    shared_model: Callable[[str], Path], tmp_path: Path, accelerator: str
-) -> None:
+def test_a_model_with_operators_that_no_npu_runs(shared_model: Models, tmp_path: Path, accelerator: str) -> None:
     model = shared_model("keyword_scrambled_8bit")
     artifact = compile_and_compare(
         model, CompileOptions(accelerator, objective="bytes", effort="quick"), tmp_path, seeds=3
@@ -114,14 +110,12 @@ def test_a_model_with_operators_that_no_npu_runs(
 
 @pytest.mark.parametrize("optimise", ["Performance", "Size"])
 @pytest.mark.parametrize("mode", ["Sram_Only", "Shared_Sram"])
-def test_memory_modes_and_vela_for_size(
-    shared_model: Callable[[str], Path], tmp_path: Path, mode: str, optimise: str
-) -> None:
+def test_memory_modes_and_vela_for_size(shared_model: Models, tmp_path: Path, mode: str, optimise: str) -> None:
     options = CompileOptions("ethos-u55-64", memory_mode=mode, optimise=optimise, objective="bytes", effort="quick")
     at_most_vela(compile_and_compare(shared_model("vww_96_int8"), options, tmp_path, seeds=1))
 
 
-def test_npu_cache_with_a_hard_limit(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_npu_cache_with_a_hard_limit(shared_model: Models, tmp_path: Path) -> None:
     options = CompileOptions("ethos-u65-256", arena_cache_size_bytes=40960, pools={"sram": 40960})
     artifact = compile_and_compare(shared_model("vww_96_int8"), options, tmp_path, seeds=1)
     assert artifact.pool_bytes("sram") <= 40960 < artifact.pool_bytes("dram") + artifact.pool_bytes("sram")

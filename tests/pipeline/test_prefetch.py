@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from npu_memplan import planners
 from npu_memplan.planners import prefetch
 from npu_memplan.problem import Buffer, BufferKind, Lifetime, Plan, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
+from tests.support.real_data import Models
 
 
 def buffer(name: str, size: int, first: int, last: int, kind: BufferKind = BufferKind.TENSOR) -> Buffer:
@@ -86,7 +86,7 @@ def test_other_planners_are_taken_at_their_word() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_model_waits_less(cli, tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
+def test_a_real_model_waits_less(cli, tmp_path: Path, shared_model: Models) -> None:
     model = shared_model("kws_ref_model")
     made = {}
     options: dict[str, dict[str, Any]] = {

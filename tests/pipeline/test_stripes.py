@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from npu_memplan.options import CompileOptions, OptionError
 from tests.support.in_steps import equals_reference
+from tests.support.real_data import Models
 from tests.support.tflite_builder import ModelBuilder
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -40,9 +40,7 @@ def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
     assert roomy[1] <= best[1], "the fewest cycles that fit"
 
 
-def test_nothing_is_cut_in_vain_where_a_host_call_makes_the_peak(
-    cli, shared_model: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_nothing_is_cut_in_vain_where_a_host_call_makes_the_peak(cli, shared_model: Models, tmp_path: Path) -> None:
     model, apart = shared_model("kws_ref_model"), ("--host-ops", "DEPTHWISE_CONV_2D", "--objective", "bytes")
     whole = _sram(cli, model, tmp_path / "whole", *apart)
     cut = _sram(cli, model, tmp_path / "cut", *apart, "--stripes")
@@ -72,7 +70,7 @@ HOST_ALONE = {"vww_96_int8": 36880, "person_detect": 36880, "pretrainedResnet_qu
     [*((name, "ethos-u55-256") for name in (*HOST_ALONE, "kws_ref_model")), ("vww_96_int8", "ethos-u65-256")],
 )
 def test_real_models_need_less_than_on_the_host_alone(
-    name: str, npu: str, cli, shared_model: Callable[[str], Path], tmp_path: Path
+    name: str, npu: str, cli, shared_model: Models, tmp_path: Path
 ) -> None:
     model = shared_model(name)
     used, _ = _sram(cli, model, tmp_path / "out", "--stripes", "--accelerator", npu)

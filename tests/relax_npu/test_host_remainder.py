@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, BufferKind, Pool
 from tests.support.inputs import load_inputs
 from tests.support.operator_models import binary
+from tests.support.real_data import Models
 from tests.support.saving import save
 from tests.support.single_operators import Case, case
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
@@ -111,14 +111,14 @@ def test_what_tvm_would_do_in_float_is_exact(
     ],
 )
 def test_what_the_user_keeps_on_the_host_is_exact(
-    model: str, forced: tuple[str, ...], shared_model: Callable[[str], Path], tmp_path: Path
+    model: str, forced: tuple[str, ...], shared_model: Models, tmp_path: Path
 ) -> None:
     artifact = compiled_equals_reference(shared_model(model).read_bytes(), tmp_path, host_ops=forced)
     assert sorted(on_host(artifact)) == sorted(forced)
     assert {o.reason for o in artifact.operators if o.agent is Agent.HOST} == {"kept on the CPU by --host-ops"}
 
 
-def test_states_outlive_a_run(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_states_outlive_a_run(shared_model: Models, tmp_path: Path) -> None:
     path = shared_model("keyword_scrambled_8bit")
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     machine, wanted = LocalRunner(tmp_path / "out"), open_interpreter(path.read_bytes(), path.name)
@@ -130,7 +130,7 @@ def test_states_outlive_a_run(shared_model: Callable[[str], Path], tmp_path: Pat
         assert np.array_equal(machine.run_next([values]).outputs[0], wanted.get_output(0))
 
 
-def test_states_are_parameters_as_in_every_import(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_states_are_parameters_as_in_every_import(shared_model: Models, tmp_path: Path) -> None:
     path = shared_model("keyword_scrambled_8bit")
     artifact = compiled_equals_reference(path.read_bytes(), tmp_path)
     assert on_host(artifact) == [*["SVDF"] * 7, "SOFTMAX", "QUANTIZE"]  # int16 and int32 at the end

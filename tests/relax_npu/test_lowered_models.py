@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from npu_memplan.problem import Agent, BufferKind, Pool
 from tests.support.against_reference import equals_reference
 from tests.support.inputs import load_inputs
 from tests.support.on_model import only_graph, run_program
+from tests.support.real_data import Models
 from tests.support.tflite_builder import ModelBuilder
 
 SMALL = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "person_detect", "ad01_int8", "str_ww_ref_model",
@@ -43,18 +43,18 @@ LEGACY_BYTES = {
 
 
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
-def test_equals_the_reference(name: str, shared_model: Callable[[str], Path]) -> None:
+def test_equals_the_reference(name: str, shared_model: Models) -> None:
     equals_reference(shared_model(name).read_bytes(), "ethos-u55-256", 11)
 
 
 @pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512"])
 @pytest.mark.parametrize("name", ["kws_ref_model", "pretrainedResnet_quant"])
-def test_equals_the_reference_on_other_npus(name: str, npu: str, shared_model: Callable[[str], Path]) -> None:
+def test_equals_the_reference_on_other_npus(name: str, npu: str, shared_model: Models) -> None:
     equals_reference(shared_model(name).read_bytes(), npu, 12)
 
 
 @pytest.mark.parametrize("name", LEGACY_BYTES)
-def test_arenas_are_below_the_legacy_ones(name: str, shared_model: Callable[[str], Path]) -> None:
+def test_arenas_are_below_the_legacy_ones(name: str, shared_model: Models) -> None:
     """With inputs and outputs outside of the arena, as the legacy numbers count them."""
     module = build_module(shared_model(name)).module
     problem = extract(module, [Pool("sram", agents=frozenset(Agent))], reuse_inputs=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ from npu_memplan.ethosu.reading.reader import bindings_of
 from npu_memplan.ethosu.relax import partition
 from npu_memplan.ethosu.relax.partition import npu_functions
 from npu_memplan.vocabulary import is_npu
-from tests.support.on_model import only_graph
-from tests.support.relax_import import import_relax
+from tests.support.on_model import import_relax, only_graph
+from tests.support.real_data import Models
 from tests.support.single_operators import case
 from tests.support.tflite_builder import ModelBuilder
 
@@ -98,7 +97,7 @@ def test_lowered_modules_survive_tvmscript() -> None:
     assert not any("Codegen" in (f.attrs or {}) for f in lowered.functions.values() if isinstance(f, relax.Function))
 
 
-def test_pads_are_folded_and_each_split_is_a_view(shared_model: Callable[[str], Path]) -> None:
+def test_pads_are_folded_and_each_split_is_a_view(shared_model: Models) -> None:
     module = nm.relax.partition_for_ethosu(import_relax(shared_model("mobilenet_v2_pt2tflite_int8").read_bytes()))
     graph = only_graph(module)
     assert sum(isinstance(layer, Pad) for layer in graph.layers) == 18
@@ -132,9 +131,7 @@ def composites(module: Any) -> list[tuple[list[str], int, int]]:
     "name",
     ["kws_ref_model", "str_ww_ref_model", "pretrainedResnet_quant", "micro_speech_quantized", "trained_lstm_int8"],
 )
-def test_groups_are_those_of_tvms_passes(
-    name: str, shared_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_are_those_of_tvms_passes(name: str, shared_model: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     data = shared_model(name).read_bytes()
     keep = {str(bindings_of(import_relax(data)["main"])[5].var.name): "it stays"}
     for kept in ({}, keep):  # all on the NPU, and one call of the host in between

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tflite
@@ -15,8 +12,9 @@ from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 from fvp_runner.references.interpreters import Reference
 from npu_memplan.frontend.tflite import lowered
 from npu_memplan.frontend.tflite.lowered import clear_stray_quantised_dimensions, round_integer_averages
+from tests.support.on_model import import_relax
 from tests.support.operator_models import pool
-from tests.support.relax_import import import_relax
+from tests.support.real_data import Models
 from tests.support.single_operators import Case, case
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
 
@@ -121,7 +119,7 @@ def test_integer_averages_round_and_tvm_still_truncates() -> None:
     assert np.array_equal(run_on_host(round_integer_averages(module), value), expected)
 
 
-def test_real_models_need_them(real_network: Callable[[str], Path]) -> None:
+def test_real_models_need_them(real_network: Models) -> None:
     for name in ("person_detect", "micro_speech_quantized"):
         model = real_network(name).read_bytes()
         with pytest.raises(Exception, match=r".+"):

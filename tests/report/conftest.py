@@ -26,6 +26,7 @@ from npu_memplan.problem import (
     Problem,
 )
 from npu_memplan.verify import check
+from tests.support.real_data import Models
 
 HOST, NPU = frozenset((Agent.HOST,)), frozenset((Agent.NPU,))
 BOTH = HOST | NPU
@@ -117,9 +118,7 @@ def synthetic() -> Any:
 
 
 @pytest.fixture(scope="session")
-def compiled(
-    shared_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., tuple[Artifact, Path]]:
+def compiled(shared_model: Models, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Artifact, Path]]:
     """`compiled("vww_96_int8", optimise="Size")`: a real artifact and its directory, made once a session."""
     from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.report.text.compile_result import verdict
 from npu_memplan.report.text.first_screen import LINES, WIDTH, first_screen, objective_text
+from tests.support.real_data import Models
 
 PLACE = Path("build/small")
 
@@ -28,7 +28,7 @@ def screen(artifact: Artifact) -> str:
     return "\n".join(lines)
 
 
-def test_a_real_compile_is_beside_vela(shared_model: Callable[[str], Path]) -> None:
+def test_a_real_compile_is_beside_vela(shared_model: Models) -> None:
     artifact = plan_model(shared_model("kws_ref_model"), CompileOptions(effort="quick")).artifact
     ours, vela = artifact.pool_bytes("sram"), artifact.vela_arena_bytes["sram"]
     lines = first_screen(artifact, PLACE)
@@ -42,7 +42,7 @@ def test_a_real_compile_is_beside_vela(shared_model: Callable[[str], Path]) -> N
     assert len(lines) <= LINES
 
 
-def test_a_board_has_vela_beside_and_its_memories(shared_model: Callable[[str], Path]) -> None:
+def test_a_board_has_vela_beside_and_its_memories(shared_model: Models) -> None:
     artifact = plan_model(shared_model("kws_ref_model"), CompileOptions(board="alif-e7-hp", effort="quick")).artifact
     assert artifact.timing is not None
     assert artifact.backend == "native lowering"  # and still has Vela's figures
@@ -53,7 +53,7 @@ def test_a_board_has_vela_beside_and_its_memories(shared_model: Callable[[str], 
     assert any(line.startswith("alif-e7-hp: SRAM0 ") for line in lines)
 
 
-def test_the_host_is_in_the_verdict(shared_model: Callable[[str], Path]) -> None:
+def test_the_host_is_in_the_verdict(shared_model: Models) -> None:
     def first(**requested: Any) -> str:
         made = plan_model(shared_model("keyword_scrambled_8bit"), CompileOptions(**requested))
         text = "\n".join(first_screen(made.artifact, PLACE))

@@ -23,6 +23,7 @@ from npu_memplan.report.facts.npu_work import npu_findings, npu_labels, stream_o
 from npu_memplan.report.text.explain import explain_name, explain_peak
 from npu_memplan.report.text.memory_txt import memory_text
 from tests.support.entry import invoke
+from tests.support.real_data import Models
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 
@@ -111,7 +112,7 @@ def test_explain_of_a_real_model_adds_up(compiled: Compiled) -> None:
     assert (folder / "memory.txt").read_text(encoding="utf-8") == memory_text(artifact)
 
 
-def test_too_small_a_pool_is_reported_in_full(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_too_small_a_pool_is_reported_in_full(shared_model: Models, tmp_path: Path) -> None:
     model = shared_model("vww_96_int8")
     result = invoke(
         "compile", model, "-o", tmp_path / "out", "--pool", "sram=64KiB", "--npu-compiler", "vela", code=None
@@ -136,7 +137,7 @@ def test_too_small_a_pool_is_reported_in_full(shared_model: Callable[[str], Path
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "size"), [("kws_ref_model", 12 << 10), ("pretrainedResnet_quant", 32 << 10)])
 def test_a_small_pool_gets_a_plan_that_runs_bit_exactly(
-    shared_model: Callable[[str], Path], tmp_path: Path, name: str, size: int
+    shared_model: Models, tmp_path: Path, name: str, size: int
 ) -> None:
     """Neither fits as Vela's stream: stripes and the host alone do."""
     from fvp_runner.base import RunOptions

@@ -16,8 +16,7 @@ from npu_memplan.ethosu.lower.operands import LayerTensor
 from npu_memplan.ethosu.lowering import FEW_BYTES, Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
-from tests.support.on_model import npu_graph, only_graph, random_inputs, run_program
-from tests.support.relax_import import import_relax
+from tests.support.on_model import import_relax, npu_graph, only_graph, random_inputs, run_program
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 

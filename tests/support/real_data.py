@@ -7,11 +7,13 @@ Most tests ask for a network, for which a twin stands in.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from .twins import TWINS, twin_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+Models = Callable[[str], Path]  # the file of a network, by its name
 _OUTSIDE = Path(os.environ.get("NPU_MEMPLAN_SHARED") or REPOSITORY.parent / "shared")
 
 

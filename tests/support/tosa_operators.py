@@ -11,11 +11,27 @@ from typing import Any
 import numpy as np
 
 from .tosa_graphs import DOUBLE, SINGLE, TosaFile
-from .tosa_numbers import Random, limits
-from .tosa_numbers import limits as _limits
-from .tosa_numbers import scales_about as _scales
-from .tosa_numbers import widened as _wide
-from .tosa_numbers import zero_point as _zero
+
+Random = np.random.Generator
+
+
+def _scales(rng: Random, count: int, real: float) -> list[tuple[int, int]]:
+    """Random scales of about `real`."""
+    shift = 31 - int(np.ceil(np.log2(real)))
+    return [(int(rng.integers(1 << 30, 1 << 31)), shift) for _ in range(count)]
+
+
+def _zero(rng: Random) -> int:
+    return int(rng.integers(-128, 128))
+
+
+def limits(low: int, high: int, size: int = 1) -> dict[int, Any]:
+    """The attribute of a CLAMP of numbers of `size` bytes."""
+    return {0: low.to_bytes(size, "little", signed=True), 1: high.to_bytes(size, "little", signed=True), 2: 1}
+
+
+def _wide(file: TosaFile, name: str, shape: tuple[int, ...], scale: tuple[int, int], zero: int) -> str:
+    return file.rescale(name, shape, [scale], (zero, 0), ("int8", "int32"))
 
 
 def taken_rows(rng: Random) -> bytes:
@@ -93,7 +109,7 @@ def moves_of_many(rng: Random) -> bytes:
         x = file.operator("TRANSPOSE", [x], shape, attribute={0: axes})
     axis = int(rng.integers(rank))
     joined = tuple(2 * extent if i == axis else extent for i, extent in enumerate(shape))
-    limited = file.operator("CLAMP", [x], shape, attribute=_limits(-50, 90))
+    limited = file.operator("CLAMP", [x], shape, attribute=limits(-50, 90))
     both = file.operator("CONCAT", [x, limited], joined, attribute={0: axis})
     begin = tuple(int(rng.integers(extent)) for extent in joined)
     size = tuple(extent - first for extent, first in zip(joined, begin, strict=True))
@@ -109,7 +125,7 @@ def reduced_images(rng: Random) -> bytes:
     """Sums along one axis of several images, which are limited before."""
     file, axis = TosaFile(), int(rng.integers(4))
     shape, zero = tuple(int(v) for v in rng.integers(2, 9, 4)), _zero(rng) // 4
-    x = file.operator("CLAMP", [file.input(*shape)], shape, attribute=_limits(-100, 99))
+    x = file.operator("CLAMP", [file.input(*shape)], shape, attribute=limits(-100, 99))
     wide = file.rescale(x, shape, [(1 << 30, 30)], (zero, 0), ("int8", "int32"))
     sums = file.operator("REDUCE_SUM", [wide], _without(shape, axis), "int32", {0: axis})
     return file.finish(file.rescale(sums, _without(shape, axis), _scales(rng, 1, 0.2), (0, zero)), x)
@@ -249,8 +265,8 @@ def _weighted(rng: Random, kind: str, rounding: int = SINGLE, dtype: str = "int8
         scales = [(multiplier >> 16, shift - 16) for multiplier, shift in scales]
     result = file.rescale(sums, made, scales, (0, out), (wide, dtype), rounding)
     low, high = int(rng.integers(-128, -20)), int(rng.integers(20, 128))
-    limits = _limits(low << 8, high << 8, 2) if words else _limits(low, high)
-    return file.finish(file.operator("CLAMP", [result], made, dtype, limits))
+    ends = limits(low << 8, high << 8, 2) if words else limits(low, high)
+    return file.finish(file.operator("CLAMP", [result], made, dtype, ends))
 
 
 def _spread(rng: Random, kind: str) -> bytes:
@@ -507,7 +523,7 @@ def _matmul_of_stacks(rng: Random) -> bytes:
     made = (stacks, rows, columns)
     sums = file.operator("MATMUL", [x, y, *zeros], made, "int32")
     result = file.rescale(sums, made, _scales(rng, 1, 0.001), (0, _zero(rng) // 4))
-    clamped = file.operator("CLAMP", [result], made, attribute=_limits(-90, 100))
+    clamped = file.operator("CLAMP", [result], made, attribute=limits(-90, 100))
     axes = [(2, 0, 1), (1, 2, 0), (2, 1, 0), (1, 0, 2)][int(rng.integers(4))]
     return file.finish(file.operator("TRANSPOSE", [clamped], tuple(made[a] for a in axes), attribute={0: axes}))
 
@@ -535,7 +551,7 @@ def _moves(rng: Random) -> bytes:
     both = file.operator("CONCAT", [part, other], (1, 4, 5, 24), attribute={0: 3})
     border = [both, file.shape(0, 0, 1, 2, 2, 1, 0, 0), file.constant([_zero(rng)], "int8")]
     padded = file.operator("PAD", border, (1, 7, 8, 24))
-    clamped = file.operator("CLAMP", [padded], (1, 7, 8, 24), attribute=_limits(-50, 90))
+    clamped = file.operator("CLAMP", [padded], (1, 7, 8, 24), attribute=limits(-50, 90))
     same = file.operator("IDENTITY", [clamped], (1, 7, 8, 24))
     flat = file.operator("RESHAPE", [same, file.shape(1, 56, 24)], (1, 56, 24))
     return file.finish(flat, padded)
@@ -548,14 +564,14 @@ def _moves_of_rows(rng: Random) -> bytes:
     border = [x, file.shape(0, 0, 2, 1, 3, 0), file.constant([_zero(rng)], "int8")]
     padded = file.operator("PAD", border, (1, 12, 23))
     flat = file.operator("RESHAPE", [padded, file.shape(12, 23)], (12, 23))
-    return file.finish(file.operator("CLAMP", [flat], (12, 23), attribute=_limits(-50, 90)), padded)
+    return file.finish(file.operator("CLAMP", [flat], (12, 23), attribute=limits(-50, 90)), padded)
 
 
 def _places(rng: Random) -> bytes:
     """Places of maxima, some of which are there twice."""
     file, shape, axis = TosaFile(), tuple(int(v) for v in rng.integers(2, 12, 3)), int(rng.integers(3))
     x = file.input(*shape)
-    limited = file.operator("CLAMP", [x], shape, attribute=_limits(-100, 90))
+    limited = file.operator("CLAMP", [x], shape, attribute=limits(-100, 90))
     made = shape[:axis] + shape[axis + 1 :]
     return file.finish(file.operator("ARGMAX", [limited], made, "int32", {0: axis, 1: 1}))
 

@@ -7,7 +7,7 @@ the project's register-level driver instead of Arm's. The emulated NPU works on 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,7 @@ from npu_memplan.problem import (
 from tests.support.demo_library import EXAMPLE, library, tensors
 from tests.support.mlf_host import metadata_main, write_tree
 from tests.support.needs import need, need_runner
+from tests.support.real_data import Models
 
 CROSS = "arm-none-eabi-gcc"
 LAUNCH = """
@@ -200,7 +201,7 @@ def test_the_demo_runs_bit_exact_on_qemu(tmp_path: Path) -> None:
 
 
 @pytest.mark.qemu
-def test_two_modules_share_a_workspace_on_qemu(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
+def test_two_modules_share_a_workspace_on_qemu(tmp_path: Path, shared_model: Models) -> None:
     other = shared_model("kws_ref_model")
     modules = [
         (name, library(model, "--workspace-pools=sram", f"--module-name={name}"), model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from npu_memplan.tvmc.compile import compile_to_mlf
 from npu_memplan.tvmc.options import parse_compile
 from tests.support.demo_library import DATE, EXAMPLE, empty_outputs, library, tensors
 from tests.support.mlf_host import Application, address, aligned, metadata_main
+from tests.support.real_data import Models
 from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
@@ -134,7 +134,7 @@ def _mapped(application: Application, module: str, kind: str, pool: np.ndarray) 
     return int(result)
 
 
-def test_two_models_share_one_workspace_interleaved(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
+def test_two_models_share_one_workspace_interleaved(tmp_path: Path, shared_model: Models) -> None:
     other = shared_model("kws_ref_model")
     first = library(EXAMPLE, "--workspace-pools=sram", "--module-name=digits")
     second = library(other, "--workspace-pools=sram", "--module-name=kws")
@@ -211,7 +211,7 @@ def test_tensors_without_a_name_have_one_in_the_header(tmp_path: Path) -> None:
     assert np.array_equal(outputs[0], expected[0])
 
 
-def test_models_with_states_are_refused(shared_model: Callable[[str], Path]) -> None:
+def test_models_with_states_are_refused(shared_model: Models) -> None:
     with pytest.raises(TvmcError, match=r"keeps 7 tensors from one run to the next.*use npu-memplan compile"):
         library(shared_model("keyword_scrambled_8bit"))
 

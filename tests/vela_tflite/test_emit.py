@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
 from npu_memplan.vela_tflite.parts import in_order
 from tests.support.contrary_models import read_record, write_record
 from tests.support.needs import need_data
-from tests.support.real_data import real_model, shared_folder
+from tests.support.real_data import Models, real_model, shared_folder
 from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 from tests.support.tflm_npu import MicroWithNpu
@@ -182,7 +182,7 @@ def test_a_memory_of_the_npus_own_is_not_in_the_arena() -> None:
 
 
 @pytest.mark.parametrize("name", ["rnnoise_u55_256_vela", "face_detect_u55_64_vela"])
-def test_a_file_of_velas_is_planned_anew(foreign_stream: Callable[[str], Path], name: str) -> None:
+def test_a_file_of_velas_is_planned_anew(foreign_stream: Models, name: str) -> None:
     path = foreign_stream(name)
     before = read_network(path.read_bytes(), name)
     made = emit(
