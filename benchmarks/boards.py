@@ -39,7 +39,7 @@ does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`, w
 memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is all of it.
 
 Figures of boards are from public texts, each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME`
-prints them, and what no text was found for. **Of these boards, those of Corstone alone were run by us, on emulators;
+prints them, and what is not known. **Of these boards, those of Corstone alone were run by us, on emulators;
 milliseconds are estimates ([time.md](time.md))**. A program's own bytes are not counted. Corstone boards have no
 clock of their own; theirs is that of Vela's system configuration.
 
@@ -47,11 +47,11 @@ clock of their own; theirs is that of Vela's system configuration.
 
 
 def cell(row: BoardRow) -> str:
-    """`20.3 / 33.8, 0.216`, or what is short."""
+    """`20.3/33.8, 0.216`, or what is short."""
     if row.fit is None:
         return "not compiled"
     (sram, _), (flash, _) = row.fit.bytes_of(read_only=False), row.fit.bytes_of(read_only=True)
-    figures = f"{sram / 1024:.1f}" + (f" / {flash / 1024:.1f}" if flash else "")
+    figures = f"{sram / 1024:.1f}" + (f"/{flash / 1024:.1f}" if flash else "")
     if row.milliseconds is not None:
         figures += f", {row.milliseconds:.3f}"
     if not row.fits:

@@ -92,13 +92,12 @@ def explore(
 
     Raises `NpuMemplanError`, where nothing fits any limit too.
     """
-    from .pipeline import lower, read
-    from .request import request
+    from .compiler import model_loader
     from .tuning.pareto import explore as find_front
 
     options = _keyword_options({"board": board, "accelerator": accelerator})
     sizes = [parse_size(size) if isinstance(size, str) else size for size in limits]
-    return find_front(Path(model), options, lambda wanted: lower(read(Path(model), request(wanted))), sizes)
+    return find_front(Path(model), options, model_loader(Path(model)), sizes)
 
 
 def _keyword_options(given: dict[str, Any]) -> CompileOptions:

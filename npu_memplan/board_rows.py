@@ -2,8 +2,8 @@
 
 Invariant: every row is of a compile like any other, so its plan is verified. A row has flags that give its figures
 again; a figure is the board file's or an estimate that says so, and what is not known is a dash. What has no room as
-requested is tried again with `--objective bytes`, then with `--npu-compiler vela,Size`; plans of the fewest bytes are
-made once for all boards of the same NPU, memory mode and speeds.
+requested is tried again with `--objective bytes`, then with `--npu-compiler vela,Size`; programs are made once for all
+boards of the same NPU, memory mode and speeds, those of the fewest cycles if pools and CPUs are the same, too.
 """
 
 from __future__ import annotations
@@ -92,12 +92,15 @@ def on_boards(
     made: dict[object, _Made] = {}  # by what it depends on
 
     def compile_for(wanted: CompileOptions) -> _Made:
-        # the fewest bytes depend on what memories the NPU has, and how fast they are, not on the board itself
-        shared = not wanted.for_cycles and wanted.accelerator != NO_NPU
+        # a program depends on what memories the NPU has, and how fast they are, not on the board itself; that of the
+        # fewest cycles on their sizes, and the CPU, too
+        shared = wanted.accelerator != NO_NPU
         speeds = (vela_options(wanted), repr(wanted.memory_map())) if shared else ()
-        key = (replace(wanted, board="").to_cli_args() if shared else wanted.to_cli_args(), *speeds)
+        pools = (repr(wanted.planned_pools()), wanted.cpu, wanted.cpu_clock_hz) if shared and wanted.for_cycles else ()
+        key = (replace(wanted, board="").to_cli_args() if shared else wanted.to_cli_args(), *speeds, *pools)
         if key not in made:
-            report_progress(" ".join(wanted.to_cli_args()), len(rows), len(chosen))
+            shown = wanted if wanted.for_cycles else replace(wanted, pools={})
+            report_progress(" ".join(shown.to_cli_args()), len(rows), len(chosen))
             with gather_incidents() as incidents:
                 found = _plan_or_reason(model, wanted, cache if wanted.for_cycles else None)
             made[key] = _Made(found, tuple(incidents.faults))

@@ -21,7 +21,6 @@ from ..command_line import GroupedCommand, Verbosity, option_group, show_progres
 from ..files.folders import staged_directory
 from ..options import CompileOptions, options_from
 from ..process.incidents import gather_incidents
-from ..request import request
 from ..sizes import count_text, parse_size, percent_text
 
 if TYPE_CHECKING:
@@ -76,7 +75,8 @@ def command(
     for point in (*front.points, *front.vela, *default) if verbosity > Verbosity.QUIET else ():
         gap = "" if point.over_port is None else f", NPU {100 * point.over_port:.0f} % over its port"
         gap += f", CPU {percent_text(point.host_cycles, point.cycles)}" if point.host_cycles else ""
-        click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}")
+        row = f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}"
+        click.echo(row.rstrip())
     if not run_too:
         click.echo("results not checked: --run compiles every point and compares it with the model's reference")
     if verbosity > Verbosity.QUIET:
@@ -97,7 +97,8 @@ def _explore_front(
     cache: ProgramCache | None,
 ) -> ParetoFront:
     """The front, from `cache` if it is known there; the programs of its points are kept for later compiles."""
-    from ..pipeline import build, lower, read
+    from ..compiler import model_loader
+    from ..pipeline import build
     from ..tuning.pareto import ParetoFront, explore
 
     def search() -> ParetoFront:
@@ -106,9 +107,7 @@ def _explore_front(
                 cache.keep_program(model, planned.extracted.loaded.request.options, lambda: build(planned))
 
         with gather_incidents() as incidents:
-            return explore(
-                model, options, lambda wanted: lower(read(model, request(wanted))), limits, report_progress, keep
-            )
+            return explore(model, options, model_loader(model), limits, report_progress, keep)
 
     return search() if cache is None else cache.get_front(model, options, limits, ParetoFront, search)
 

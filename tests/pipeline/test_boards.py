@@ -146,6 +146,21 @@ def test_a_row_has_the_objective_of_a_compile(shared_model: Models, tmp_path: Pa
     assert (fast.verdict, small.verdict) == ("fits", "fits")
 
 
+@pytest.mark.parametrize("options", [CompileOptions(effort="quick"), CompileOptions(objective="bytes")])
+def test_boards_of_the_same_npu_memories_and_cpu_share_a_compile(options: CompileOptions) -> None:
+    """Corstone-300 and -310 do; Alif's E3 and E7 HE differ in a size and a speed. No size that nobody asked for is
+    printed.
+    """
+    names = ("corstone-300-u55", "corstone-310", "alif-e3-he", "alif-e7-he")
+    parts: list[str] = []
+    rows = on_boards(HELLO, options, names, lambda part, *_: parts.append(part))
+    assert len(parts) == 3
+    assert not any("--pool" in part for part in parts)
+    (alone,) = on_boards(HELLO, options, names[1:2])
+    assert alone.to_dict() == rows[1].to_dict()
+    assert rows[0].to_dict() | {"board": "", "flags": ""} == rows[1].to_dict() | {"board": "", "flags": ""}
+
+
 def test_a_row_that_fits_otherwise_names_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = compiler.plan_model
 
