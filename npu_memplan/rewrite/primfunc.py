@@ -123,12 +123,13 @@ class Placer:
         self.taken = {p.name for p in self.function.params}
         used = {place.pool for place in self.places if place is not None}
         own = is_npu(self.function)  # which has regions of all that are writable
-        self.extents = [_common_extent(i, (site, *sites)) for i in range(len(pools))]
-        self.pools = {
-            i: _pool_buffer(_free(pool.name, self.taken), self.extents[i])
+        # of the pools that it takes: another one of its function's need not be there in every function that calls it
+        self.extents = {
+            i: _common_extent(i, (site, *sites))
             for i, pool in enumerate(pools)
             if i in used or (own and not call.foreign and pool.device == call.device and not pool.read_only)
         }
+        self.pools = {i: _pool_buffer(_free(pools[i].name, self.taken), n) for i, n in self.extents.items()}
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, Any] = {}  # storage -> parameter
         self.distances = distances_of(sites)

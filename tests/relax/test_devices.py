@@ -202,3 +202,38 @@ def test_constants_lie_on_the_device_that_reads_them(read_only):
     x = np.array([1, -2, 0.5, 7], np.float32)
     scale = np.array([1, 2, 3, 4], np.float32)
     assert execute(planned, [[x]]) == [((x + scale) * scale).tobytes()]
+
+
+@I.ir_module
+class OtherPools:
+    """Two functions that share a kernel, one of them on one device alone."""
+
+    I.module_global_infos({"vdevice": [I.vdevice({"kind": "llvm"}, 0), I.vdevice({"kind": "llvm"}, 1)]})
+
+    @R.function
+    def other(x: R.Tensor((4, 16), "float32", "llvm:0")):
+        y: R.Tensor((4, 16), "float32", "llvm:0") = R.exp(x)
+        z: R.Tensor((4, 16), "float32", "llvm:0") = R.exp(y)
+        return R.exp(z)
+
+    @R.function
+    def main(x: R.Tensor((4, 16), "float32", "llvm:0")):
+        y: R.Tensor((4, 16), "float32", "llvm:0") = R.exp(x)
+        z: R.Tensor((4, 16), "float32", "llvm:0") = R.exp(y)
+        w: R.Tensor((4, 16), "float32", "llvm:1") = R.to_vdevice(z, "llvm:1")
+        v: R.Tensor((4, 16), "float32", "llvm:1") = R.nn.softmax(w)
+        u: R.Tensor((4, 16), "float32", "llvm:1") = R.multiply(v, w)
+        return u
+
+
+def test_functions_with_pools_on_other_devices_share_kernels():
+    planned = PlanMemory(poison=0xA5)(OtherPools)
+    assert len(planned["other"].attrs[POOLS]) == 1
+    assert len(planned["main"].attrs[POOLS]) == 2
+    x = tvm.runtime.tensor(np.linspace(-1, 0, 64, dtype="float32").reshape(4, 16))
+    wanted, got = (
+        relax.VirtualMachine(tvm.compile(m, "llvm", relax_pipeline=pipeline(plan=False)), [tvm.cpu(0), tvm.cpu(1)])
+        for m in (OtherPools, planned)
+    )
+    for name in ("main", "other"):
+        assert np.array_equal(wanted[name](x).numpy(), got[name](x).numpy())
