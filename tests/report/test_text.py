@@ -317,7 +317,8 @@ def test_every_option_says_what_it_does_in_one_line() -> None:
     ("options", "source", "absent"),
     [
         (CompileOptions(npu_compiler="tvm"), "m.onnx", "vela"),
-        (CompileOptions("none"), "m.tflite", "--"),
+        (CompileOptions("none", objective="bytes"), "m.tflite", "--"),
+        (CompileOptions("none", pools={"sram": 64}), "m.tflite", "--"),  # which tries it itself
         (CompileOptions(npu_compiler="tvm", stream_input="image"), "m.tflite", "--npu-compiler"),
     ],
 )
@@ -325,6 +326,12 @@ def test_what_cannot_be_is_not_named(options: CompileOptions, source: str, absen
     options = options.resolve_defaults()
     able = useful_knobs(options, 4096, source, searched=True)
     assert not any(absent in knob.flag_text(options, 4096) for knob in able)
+
+
+def test_operators_in_turn_are_named_without_an_npu() -> None:
+    alone = CompileOptions("none").resolve_defaults()
+    able = useful_knobs(alone, 4096, "m.tflite", searched=True)
+    assert [knob.flag_text(alone, 4096) for knob in able] == ["--objective bytes"]
 
 
 def test_a_second_memory_is_named_where_the_system_has_one() -> None:
