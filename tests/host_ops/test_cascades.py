@@ -14,10 +14,14 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.checking.claims import compile_checked
+from npu_memplan.compiler import plan_model
 from npu_memplan.frontend.host_ops.cascade import Cascade, find_cascades, row_operator
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from npu_memplan.transform.verification.memory import FaultKind
+from npu_memplan.transform.verification.module import memory_plan_faults
+from npu_memplan.vocabulary import DISTANCES
 from tests.exactness.test_host_operators import values
 from tests.host_ops.test_kernel_forms import FORMS, needs_emulator, run_emulated
 from tests.support.many_operators import EXTREMES, LEVELS, Together, networks_that_differ, run_sanitized, whole_cascade
@@ -320,6 +324,21 @@ def test_a_program_in_turn_takes_less_than_half(resnet: Callable[..., Artifact])
     in_pool = resnet(pools={"sram": used[0] // 2})  # which has too few for whole maps
     assert in_pool.plan.usage[0].used_bytes == used[1]
     assert call_names(resnet(pools={"sram": used[0]})) == call_names(whole)
+
+
+def test_a_verified_plan_lies_over_an_input_as_far_as_is_stated(tmp_path: Path) -> None:
+    """What C does in between is not seen: it is undecided within the distance, and a fault beyond."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(model_of((("conv", 32, (3, 3), 1, True), ("conv", 8, (3, 3), 1, True)), "int8", (1, 40, 8, 8)))
+    module = plan_model(path, CompileOptions("none", objective="bytes")).module
+    faults, undecided = memory_plan_faults(module)
+    assert faults == ()
+    assert any("whose code says that it may be" in text for text in undecided)
+    (variable,) = (v for v, f in module.functions.items() if DISTANCES in (f.attrs or {}))
+    stated = [[i, o, int(d) - 4096] for i, o, d in module[variable].attrs[DISTANCES]]
+    module.update_func(variable, module[variable].with_attr(DISTANCES, stated))
+    faults, _ = memory_plan_faults(module)
+    assert {fault.kind for fault in faults} == {FaultKind.OVERWRITTEN}
 
 
 def test_a_network_that_gains_nothing_is_left_as_it_is() -> None:

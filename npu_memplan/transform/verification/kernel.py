@@ -16,7 +16,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ...vocabulary import is_npu
+from ...vocabulary import DISTANCES, is_npu
 from .accesses import (
     MOST,
     Event,
@@ -64,6 +64,8 @@ class KernelText:
         self.body = function.body
         self.is_host = bool(function.attrs and function.attrs.get("tirx.is_host_func", False))
         self.is_npu = is_npu(function)
+        stated = (function.attrs or {}).get(DISTANCES, ())
+        self.distances = {(str(i), str(o)): int(distance) for i, o, distance in stated}
         self.parameters = [self.same.one(p) for p in function.params]
         self.buffers = {p for p in self.parameters if tirx.is_buffer_var(p)}
         self.shapes = {p: [self.one(e) if isinstance(e, ir.Var) else None for e in p.shape] for p in self.buffers}

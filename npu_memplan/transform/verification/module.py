@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -409,7 +410,9 @@ class FunctionWalk:
             call.run()
             if not call.touches:  # it stands for a kernel that is elsewhere
                 pools = [a for a in arguments if isinstance(a, OwnedBytes) and a.memory in self.planned]
-                self.touch([p for p in call.places.values() if p not in pools or p.owner is not p.memory], where)
+                places = {b: p for b, p in call.places.items() if p not in pools or p.owner is not p.memory}
+                names = {place.owner: str(buffer.name) for buffer, place in places.items()}
+                self.touch(list(places.values()), where, names, kernel.distances)
         return None
 
     def shape_from(self, elements: Any, ty: Any) -> KnownShape | None:
@@ -437,16 +440,30 @@ class FunctionWalk:
                 further = (p for given in places for p in self.state.held.get(given.owner, ()))
                 self.state.held[place.owner] = [*places, *further]
 
-    def touch(self, places: list[OwnedBytes], where: str) -> None:
-        """Tensor objects are read where they are defined, and written where they are not."""
+    def touch(
+        self,
+        places: list[OwnedBytes],
+        where: str,
+        names: Mapping[Any, str] = MappingProxyType({}),
+        distances: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> None:
+        """Tensor objects are read where they are defined, and written where they are not. `distances`: of what are
+        called so by `names`, what code that is not seen states of itself (`vocabulary.DISTANCES`).
+        """
         written = [place for place in places if self.writes(place)]
         for place in places:
             if place not in written:
                 self.state.read(place, where)
         for place in written:
             for other in places:
-                if other.owner != place.owner and other.meets(place):
-                    self.state.fault(FaultKind.OVERWRITTEN, where, f"{place} is written, over {other} of the same call")
+                if other.owner == place.owner or not other.meets(place):
+                    continue
+                stated = distances.get((names.get(other.owner, ""), names.get(place.owner, "")))
+                if stated is not None and place.start - other.start <= stated:
+                    text = f"{place} is written over {other} of the same call, whose code says that it may be"
+                    self.state.undecided.setdefault(f"{where}: {text}")
+                    continue
+                self.state.fault(FaultKind.OVERWRITTEN, where, f"{place} is written, over {other} of the same call")
             self.state.owners.write(place)
         self.fresh.clear()
 
