@@ -5,7 +5,8 @@
 
 A row a model and accelerator: Vela's bytes (its arena; "planned": the best plan of its stream, where its arena counts
 other things), ours, cycles of Vela's stream there and ours by the nominal model, their ratio, ours from model to
-model, the worst ratio of all timing models (the same one on both sides of each), CPU seconds of a compile in this
+model, the worst ratio of the timing models that are searched under (the same one on both sides of each), the ratio
+where one operation runs at a time, by which no program is chosen, CPU seconds of a compile in this
 process, and which program was taken. With `--results`, rows are appended to a file, and what it has is not computed
 again: a long run can be ended and continued. With `--windows`, rows also say by how many cycles, at most, the
 operations of ours inside a window of time need more of a memory than the window's length, under any timing model: 0
@@ -24,7 +25,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from npu_memplan import compiler, pipeline
-from npu_memplan.ethosu.time import MODELS, estimate
+from npu_memplan.ethosu.time import JUDGED, estimate
 from npu_memplan.ethosu.time.timeline import timeline
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
@@ -46,11 +47,12 @@ class Row:
     bytes: int = 0
     vela_cycles: int = 0
     cycles: int = 0
-    worst: float = math.nan  # ratio of cycles, of all timing models
+    worst: float = math.nan  # ratio of cycles, of the timing models that are searched under
     seconds: float = math.nan
     excess: float = math.nan  # cycles of a memory above a window's length; NaN: not looked at
     least: int = 0  # cycles by the timing model that has the fewest
     most: int = 0
+    alone: float = math.nan  # ratio of cycles where one operation runs at a time
     taken: str = ""  # which program
     message: str = ""
 
@@ -62,7 +64,7 @@ class Row:
     @property
     def above(self) -> bool:
         """Whether bytes, or cycles under any timing model, are above Vela's."""
-        return not self.message and (self.bytes > self.vela_bytes or self.worst > 1)
+        return not self.message and (self.bytes > self.vela_bytes or max(self.worst, self.alone) > 1)
 
     def __str__(self) -> str:
         if self.message:
@@ -70,7 +72,8 @@ class Row:
         return (
             f"{self.model[-40:]:40} {self.accelerator:15} {self.whose:8} {self.vela_bytes:>9,} ours {self.bytes:>9,}  "
             f"Vela {self.vela_cycles:>10,} ours {self.cycles:>10,} {self.cycles / self.vela_cycles:.3f} "
-            f"({self.least:,} to {self.most:,}) worst {self.worst:.3f} {self.seconds:5.1f} s, {self.taken}"
+            f"({self.least:,} to {self.most:,}) worst {self.worst:.3f} "
+            f"alone {self.alone:.3f} {self.seconds:5.1f} s, {self.taken}"
             f"{'  ABOVE' if self.above else ''}"
             f"{'' if math.isnan(self.excess) else f'  excess {self.excess:.3f}'}"
         )
@@ -80,7 +83,7 @@ def cycles_by_model(compiled: Compiled) -> tuple[int, ...]:
     """Cycles of a program's NPU calls under each timing model."""
     memory_map = compiled.artifact.memory_map
     assert memory_map is not None
-    maps = [replace(memory_map, assumptions=model) for model in MODELS]
+    maps = [replace(memory_map, assumptions=model) for model in JUDGED]
     launches = compiled.sources.launches
     calls = [launches[call.function] for call in compiled.artifact.calls if call.function in launches]
     return tuple(sum(estimate(c.commands, c.accelerator, where).total for c in calls) for where in maps)
@@ -91,7 +94,8 @@ def cpu_cycles(compiled: Compiled) -> tuple[int, int]:
     artifact = compiled.artifact
     assert artifact.timing is not None
     clocks = artifact.timing.clock_hz / artifact.host_clock_hz
-    ours, theirs = artifact.host_cycles or 0, artifact.timing.vela_host_cycles or 0
+    ours, theirs = artifact.host_cycles or 0, artifact.timing.vela_host_cycles  # None: that of this program
+    theirs = ours if theirs is None else theirs
     return round(ours * clocks), round(theirs * clocks)
 
 
@@ -101,7 +105,7 @@ def excess_by_windows(compiled: Compiled) -> float:
     assert memory_map is not None
     most = 0.0
     for launch in compiled.sources.launches.values():
-        for model in MODELS:
+        for model in JUDGED:
             line = timeline(launch.commands, launch.accelerator, replace(memory_map, assumptions=model))
             most = max(most, excess_cycles(line.slots))
     return most if most >= ROUNDING else 0.0
@@ -136,10 +140,11 @@ def measure(model: Path, name: str, options: CompileOptions, windows: bool) -> R
     if not sum(ours):
         return replace(row, message="nothing of ours runs on the NPU")
     ours, theirs = tuple(n + cpu for n in ours), tuple(n + cpu_of_vela for n in theirs)
-    worst = max(our / their for our, their in zip(ours, theirs, strict=True))
+    ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
     return replace(
-        row, whose=whose, vela_bytes=size, bytes=used, vela_cycles=theirs[0], cycles=ours[0], worst=worst,
-        seconds=round(seconds, 2), excess=excess, least=min(ours), most=max(ours), taken=taken_of(made),
+        row, whose=whose, vela_bytes=size, bytes=used, vela_cycles=theirs[0], cycles=ours[0],
+        worst=max(ratios[:-1]), seconds=round(seconds, 2), excess=excess,
+        least=min(ours[:-1]), most=max(ours[:-1]), alone=ratios[-1], taken=taken_of(made),
     )  # fmt: skip
 
 
@@ -167,12 +172,17 @@ def print_totals(rows: Iterable[Row]) -> None:
         found = [row for row in every if row.accelerator == accelerator and not row.message]
         above = [row.model for row in found if row.above]
         if found:
-            nominal, worst = (
+            nominal, worst, alone = (
                 math.exp(sum(map(math.log, ratios)) / len(found))
-                for ratios in ([r.cycles / r.vela_cycles for r in found], [r.worst for r in found])
+                for ratios in (
+                    [r.cycles / r.vela_cycles for r in found],
+                    [r.worst for r in found],
+                    [r.alone for r in found],
+                )
             )
             print(
-                f"{accelerator}: {len(found)} networks, geometric mean {nominal:.3f}, worst model {worst:.3f}; "
+                f"{accelerator}: {len(found)} networks, geometric mean {nominal:.3f}, worst model {worst:.3f}, "
+                f"alone {alone:.3f}; "
                 f"{len(above)} above Vela: {', '.join(above) or 'none'}"
             )
         checked = [row for row in found if not math.isnan(row.excess)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from math import ceil
 
@@ -11,7 +12,7 @@ from npu_memplan.ethosu.arch import OutputKind, accelerator
 from npu_memplan.ethosu.stream.decode import Operation, Wait
 from npu_memplan.ethosu.stream.fields import ADDRESS_REGISTERS
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
-from npu_memplan.ethosu.time import Bound, Cause, Direction, Memory, MemoryMap, Pulse, Traffic, estimate
+from npu_memplan.ethosu.time import ALONE, Bound, Cause, Direction, Memory, MemoryMap, Pulse, Traffic, estimate
 from npu_memplan.ethosu.time.compute import multiplier_cycles, output_cycles
 from npu_memplan.ethosu.time.cost import resource_use
 from npu_memplan.ethosu.time.work import work_of
@@ -162,6 +163,15 @@ def test_a_kernel_that_depends_on_the_one_before_cannot_read_ahead() -> None:
     apart = CONV.with_registers({Register.BLOCKDEP: 0})
     beside = CONV.with_registers({Register.BLOCKDEP: 3})
     assert estimate((CONV, apart, STOP), U55, WHERE).total > estimate((CONV, beside, STOP), U55, WHERE).total
+
+
+def test_operations_that_have_their_memories_alone_overlap_nowhere() -> None:
+    load, small = dma((0, 0), (1, 8192), 1600), blocks(CONV, (4, 4, 16)).with_registers({Register.BLOCKDEP: 3})
+    where = replace(WHERE, assumptions=ALONE)
+    shares = estimate((load, small, load, small, STOP), U55, where).shares
+    assert all(one.stop - 32 <= other.start for one, other in itertools.pairwise(shares))  # but for a write's answer
+    needs = resource_use(small, U55, where)
+    assert needs.multiplying_alone == needs.multiplying + 7 * 64, "eight blocks, of which each waits for its weights"
 
 
 def test_needs_do_not_depend_on_addresses() -> None:

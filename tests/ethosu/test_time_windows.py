@@ -16,7 +16,7 @@ from npu_memplan import compiler
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.stream.decode import Command, Wait, decode
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.time import MODELS, Direction, Memory, MemoryMap, estimate
+from npu_memplan.ethosu.time import JUDGED, Direction, Memory, MemoryMap, estimate
 from npu_memplan.ethosu.time.timeline import timeline
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
@@ -90,7 +90,7 @@ def test_memories_keep_their_rate(npu: str, seed: int) -> None:
 
 def excess(commands: tuple[Command, ...], npu: Architecture, memory_map: MemoryMap) -> dict[str, float]:
     """Of each model that has any."""
-    lines = {m.name: timeline(commands, npu, replace(memory_map, assumptions=m)) for m in MODELS}
+    lines = {m.name: timeline(commands, npu, replace(memory_map, assumptions=m)) for m in JUDGED}
     found = {name: excess_cycles(line.slots) for name, line in lines.items()}
     return {name: cycles for name, cycles in found.items() if cycles >= ROUNDING}
 

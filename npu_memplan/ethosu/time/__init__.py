@@ -6,6 +6,8 @@ published (docs/time.md). `systems` and `boards` read the memories, `work` the r
 what an operation needs, `cost` of which memory, `timeline` when, `estimate` why; `lanes` draws it.
 """
 
+from .assumptions import ALONE as ALONE
+from .assumptions import JUDGED as JUDGED
 from .assumptions import MODELS as MODELS
 from .assumptions import NOMINAL as NOMINAL
 from .assumptions import SEARCHED as SEARCHED

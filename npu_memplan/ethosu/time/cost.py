@@ -163,6 +163,12 @@ class ResourceUse:
         return max(self.multipliers * self.traffic.paused, self.traffic.late, self.by_depth)
 
     @property
+    def multiplying_alone(self) -> float:
+        """The same where nothing is read ahead: each block waits for its first bytes."""
+        latency = max((latency for latency, _ in self.traffic.weights), default=0.0)
+        return self.multiplying + (self.blocks - 1) * max(self.traffic.input_latency, latency)
+
+    @property
     def is_transfer(self) -> bool:
         return self.operation.op is Op.DMA_START
 

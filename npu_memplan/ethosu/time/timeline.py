@@ -166,7 +166,7 @@ class TimingModel:
         """Fetch `words` of the stream while the engines work: they only take time of their memory."""
         memory = self.stream
         shared = self._memory_state(memory.name)
-        client = shared.interrupt(self.now, self.fetching(words))
+        client = None if self.assumptions.alone else shared.interrupt(self.now, self.fetching(words))
         if client is not None:
             self._delay(client, shared)
         if self.accelerator.command_fetch_bytes:
@@ -184,10 +184,12 @@ class TimingModel:
         limit = self.accelerator.max_outstanding_dma
         if len(self.transfers) >= limit:
             self.now = max(self.now, self.transfers[-limit])
-        start, traffic = self.now + self.assumptions.transfer_start, needs.traffic
+        traffic = needs.traffic
+        start = self._free(self.now + self.assumptions.transfer_start, traffic)
         self._settle(Client.TRANSFERS, traffic)
         stop = self.take(traffic, start, Client.TRANSFERS) + traffic.output_latency
         self.transfers.append(max(stop, self.transfers[-1] if self.transfers else 0))
+        self._hold(Client.TRANSFERS, traffic, self.transfers[-1])
         return Slot(needs, start, self.transfers[-1], start)
 
     def _settle(self, client: Client, needs: MemoryTraffic) -> None:
@@ -195,6 +197,18 @@ class TimingModel:
         for shared in self.memories.values():
             shared.settle(client)
         self.answers[client] = needs.output_latency
+
+    def _free(self, start: float, needs: MemoryTraffic) -> float:
+        """When an operation requests its loads: where it has its memories alone, when all before it have ended."""
+        if not self.assumptions.alone:
+            return start
+        return max([start, *(self._memory_state(memory).busy for memory, _, _ in needs.memories)])
+
+    def _hold(self, client: Client, needs: MemoryTraffic, end: float) -> None:
+        """An operation that has its memories alone keeps them until `end`."""
+        for memory, _, _ in needs.memories if self.assumptions.alone else ():
+            queue = self.memories[memory].clients[client]
+            queue.end, queue.latency = end, 0.0
 
     def kernel(self, needs: ResourceUse, depends: int | None = None) -> Slot:
         """Run a kernel; `depends`: its BLOCKDEP, if not that of its registers."""
@@ -208,13 +222,14 @@ class TimingModel:
         # its accumulators when that has put out.
         free = before.multipliers if self.accelerator.shares_ram else before.fetch
         start = max(self.now, free, before.end - (needs.depends if depends is None else depends) * before.block)
-        start += self.launch
+        start = self._free(start + self.launch, traffic)
+        multiplying = needs.multiplying_alone if self.assumptions.alone else needs.multiplying
         first = start + traffic.input_latency + traffic.input_asking / jobs
         multiply = max(first, before.write if self.accelerator.awaits_response else before.output)
         fetched = max(first, _alone(traffic.inputs, start))
         weighed = _alone(traffic.weights, max(self.now, before.multipliers))
-        multiplied = max(multiply + needs.multiplying, fetched + needs.multiplying / jobs, weighed)
-        output = max(multiply + needs.multiplying / n, before.output)
+        multiplied = max(multiply + multiplying, fetched + multiplying / jobs, weighed)
+        output = max(multiply + multiplying / n, before.output)
         writing, passed = traffic.output_cycles, self.take(traffic, start, Client.KERNELS)
         made = max(output + needs.output, multiplied + needs.output / n, passed - writing / n)
         write = max(output + needs.output / n, before.write)
@@ -222,6 +237,7 @@ class TimingModel:
         stop = written + traffic.output_latency
         end = stop if self.accelerator.awaits_response else written
         self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n, writing / n, start, n)
+        self._hold(Client.KERNELS, traffic, written)
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
         return Slot(needs, shown, stop, start)
