@@ -80,6 +80,7 @@ class Network:
     host_kernels: str = ""  # whose functions host operators are to call where these do the same; "": ours alone
     in_rows: bool = False  # host operators run in turn, by rows, where that saves bytes
     subgraphs: tuple[Network, ...] = ()  # of the first one: all of the file's by index, itself as it is read
+    lowered: dict[CpuOperator, Any] = field(init=False, repr=False, default_factory=dict)  # for the host
 
     @property
     def npu_calls(self) -> tuple[NpuCall, ...]:

@@ -447,7 +447,14 @@ NOT_QUANTISED = "the reference has this operator for plain numbers only, such as
 
 
 def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
-    """Lower one operator; `UnsupportedOperatorError` says why it cannot be."""
+    """Lower one operator of a network, once; `UnsupportedOperatorError` says why it cannot be."""
+    if operator not in network.lowered:
+        network.lowered[operator] = _lower(network, operator)
+    lowered: LoweredOperator = network.lowered[operator]
+    return lowered
+
+
+def _lower(network: Network, operator: CpuOperator) -> LoweredOperator:
     work = Lowering(network, operator)
     lower = _lowering_of(work)
     try:
