@@ -252,16 +252,20 @@ class _Search:
     def _next_steps(self, state: _State) -> list[tuple[int, int, int]]:
         """The operators that may come next, each with the peak and the bytes alive then; a best one alone."""
         found = []
-        rest = state.ready
+        peak, _, alive, done, rest = state
+        near, crowds, changes = self._near, self._crowds, self._changes
         while rest:
             bit = rest & -rest
             rest ^= bit
             index = bit.bit_length() - 1
-            more, left = self._change(index, state.done)
-            high, level = state.level + more, state.level + left
-            if high <= state.peak and level <= state.level:
-                return [(index, state.peak, level)]
-            found.append((index, max(state.peak, high), level))
+            change = None if crowds[index] else changes[index].get(done & near[index])  # spares most calls
+            more, left = change or self._change(index, done)
+            high = alive + more
+            if high <= peak:
+                if left <= 0:
+                    return [(index, peak, alive + left)]
+                high = peak
+            found.append((index, high, alive + left))
         return found
 
     def _state_after(self, state: _State, index: int, peak: int, level: int) -> _State:

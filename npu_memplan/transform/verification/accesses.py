@@ -77,13 +77,14 @@ def meaning(expr: Any, same: Same) -> Meaning:
         constant = int(expr.value)
         return lambda known: constant
     if isinstance(expr, ir.TensorLoad):
-        source, indices = same.one(expr.source), expr.indices[:]
+        source, indices = same.one(expr.source), expr.indices
         if len(indices) != 1:
             return lambda known: _raise_undecided(source.name)
-        if type(indices[0]) is tirx.IntImm:
-            fixed = int(indices[0].value)
+        index = indices[0]
+        if type(index) is tirx.IntImm:
+            fixed = int(index.value)
             return lambda known: _element(source, fixed, known)
-        place = meaning(indices[0], same)
+        place = meaning(index, same)
         return lambda known: _element(source, int(place(known)), known)
     if isinstance(expr, ir.Var):
         var = same.one(expr)

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from operator import itemgetter
 from typing import Any
 
 from ...errors import NpuMemplanError
@@ -161,12 +160,9 @@ class Owners:
         return found
 
 
-_begin = itemgetter(0)
-
-
 def _range_of(spans: list[tuple[int, int, Any, str]], start: int, stop: int) -> tuple[int, int]:
     """The places of the spans, which are in order, that have a byte of [start, stop)."""
-    low, high = bisect_left(spans, start, key=_begin), bisect_left(spans, stop, key=_begin)
+    low, high = bisect_left(spans, (start,)), bisect_left(spans, (stop,))
     if low and spans[low - 1][1] > start:
         low -= 1
     return (low, high) if start < stop else (low, low)

@@ -522,18 +522,23 @@ def memory_plan_faults(
     tuple of Fault, tuple of str
         The faults; what could not be decided, as text.
     """
+    with module_walk():
+        return _find_faults(module, symbols)
+
+
+def _find_faults(module: Any, symbols: Sequence[Mapping[str, int]] | None) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
+    """`memory_plan_faults`; what it makes is gone when it returns, so that no collector looks through it."""
     faults: dict[Fault, None] = {}
     undecided: dict[str, None] = {}
     texts: dict[str, KernelText | None] = {}
     functions = [(gv, f) for gv, f in module.functions.items() if isinstance(f, relax.Function)]
-    with module_walk():
-        for gv, function in functions:
-            text = FunctionText(module, gv.name_hint)
-            for values in _points(function, symbols):
-                state = State(texts=texts)
-                FunctionWalk(text, values, state).run()
-                faults.update(state.faults)
-                undecided.update(state.undecided)
+    for gv, function in functions:
+        text = FunctionText(module, gv.name_hint)
+        for values in _points(function, symbols):
+            state = State(texts=texts)
+            FunctionWalk(text, values, state).run()
+            faults.update(state.faults)
+            undecided.update(state.undecided)
     return tuple(faults), tuple(undecided)
 
 
