@@ -148,7 +148,7 @@ def run_here(words: list[str], folder: Path, printed: io.StringIO, complained: i
     return code
 
 
-_PROGRESS = re.compile(r"^\w+ing \S+ \(\d+ of \d+\): .*\n", re.M)  # what no terminal keeps
+_PROGRESS = re.compile(r"^(?:\w+ing \S+|sweep) \(\d+ of \d+\): .*\n", re.M)  # what no terminal keeps
 
 
 @pytest.fixture(scope="module")
