@@ -5,8 +5,9 @@
 FOLDER has the published counts (`benchmarks.time_cells`). The timing model has a few constants that were chosen after
 looking at counts. For each network they are chosen anew from the counts of all other networks, for the least squares of
 errors, of Ethos-U55 and U65 together, which have their constant alike; then they predict the counts of the network left
-out. *Range* is that of published counts over these predictions which has nine of ten of them (`LEFT_OUT` of
-`ethosu/time/assumptions.py`).
+out. *Range* is that of published counts over these predictions (`LEFT_OUT` of `ethosu/time/assumptions.py`). *In the
+others' range* are the counts of a network that lie in the range of the other networks of its family: what a range says
+of a network that it has not seen.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from npu_memplan.ethosu.time import MemoryMap, estimate
 from .time_cells import MARK as NEXT_MARK
 from .time_cells import STEP, measured_on, rows
 
-CONTAINED = 0.9  # of the counts left out, in a printed range
 MARK = "<!-- made by benchmarks/time_left_out.py -->"
 Constants = tuple[tuple[str, float], ...]
 CHOICES: Mapping[Product, Mapping[str, tuple[float, ...]]] = {
@@ -97,14 +97,15 @@ def left_out(found: Sequence[Count]) -> list[LeftOut]:
 
 
 def range_of(ratios: Sequence[float]) -> tuple[float, float]:
-    """The narrowest range around 1 that has `CONTAINED` of the published counts over the estimates."""
-    published = sorted(1 / ratio for ratio in ratios)
-    most = math.floor(len(published) * (1 - CONTAINED) + 1e-9)  # that may lie outside
-    ranges = [
-        (min(1.0, published[below]), max(1.0, published[len(published) - 1 - most + below]))
-        for below in range(most + 1)
-    ]
-    return min(ranges, key=lambda between: between[1] / between[0])
+    """The range around 1 that has all of the published counts over the estimates."""
+    published = [1 / ratio for ratio in ratios]
+    return min(1.0, *published), max(1.0, *published)
+
+
+def inside(predicted: Sequence[LeftOut], network: str) -> int:
+    """Counts of a network over its predictions that lie in the range which the other networks have."""
+    low, high = rounded(range_of([one.ratio for one in predicted if one.count.network != network]))
+    return sum(low <= 1 / one.ratio <= high for one in predicted if one.count.network == network)
 
 
 def rounded(between: tuple[float, float]) -> tuple[float, float]:
@@ -121,13 +122,15 @@ def families(folder: Path) -> dict[Product, list[LeftOut]]:
 
 def table(found: Mapping[Product, Sequence[LeftOut]]) -> list[str]:
     """Errors of each network left out, and the range of each family."""
-    lines = ["| family | network left out | counts | lowest | highest | range |", "|---|---|--:|--:|--:|--:|"]
+    lines = ["| family | network left out | counts | lowest | highest | in the others' range | range |"]
+    lines += ["|---|---|--:|--:|--:|--:|--:|"]
     for family, predicted in found.items():
-        for network in (*dict.fromkeys(one.count.network for one in predicted), "all"):
+        held = {name: inside(predicted, name) for name in dict.fromkeys(one.count.network for one in predicted)}
+        for network in (*held, "all"):
             ratios = [one.ratio for one in predicted if network in ("all", one.count.network)]
             low, high = rounded(range_of(ratios))
             spread = f" {low:.2f} to {high:.2f} " if network == "all" else " "
-            cells = f"{len(ratios)} | {min(ratios):.3f} | {max(ratios):.3f}"
+            cells = f"{len(ratios)} | {min(ratios):.3f} | {max(ratios):.3f} | {held.get(network, sum(held.values()))}"
             lines.append(f"| {family.name} | {network} | {cells} |{spread}|")
     return lines
 

@@ -347,7 +347,7 @@ class PrefetchCandidate:
     @property
     def least_cycles(self) -> int:
         """The cycles that the same operations take at least, whatever is copied: a bound of the calls that are
-        searched, which holds for them in slices as well.
+        searched, which but for a block's output holds for them in slices as well.
         """
         clocks = [(timed, sum(constant.size_bytes for constant in timed.constants)) for _, timed in self._timed_calls]
         return self.host_cycles + sum(

@@ -165,6 +165,19 @@ def test_a_kernel_that_depends_on_the_one_before_cannot_read_ahead() -> None:
     assert estimate((CONV, apart, STOP), U55, WHERE).total > estimate((CONV, beside, STOP), U55, WHERE).total
 
 
+def test_a_kernel_in_the_layout_of_the_one_before_multiplies_while_that_puts_out_its_last_block() -> None:
+    """Slices of a convolution: blocks go on as inside one kernel. Another layout waits for the accumulators."""
+    deep = (8, 8, 128)
+    made = blocks(conv(view("IFM", 0, deep), view("OFM", 8192, deep), depth=128, kernel=(3, 3)), SHAPE)
+    one = made.with_registers({Register.BLOCKDEP: 3, Register.AB_START: 40})
+    other = one.with_registers({Register.AB_START: 44})
+    same, apart = (estimate((one, second, STOP), U55, WHERE).total for second in (one, other))
+    needs = resource_use(one, U55, WHERE)
+    assert (needs.output / needs.blocks, needs.blocks) == (512, 4)
+    begun = 80 + 32 + needs.traffic.input_asking / needs.jobs  # from when the input's room is free
+    assert apart - same == pytest.approx(512 - begun, abs=1)
+
+
 def test_operations_that_have_their_memories_alone_overlap_nowhere() -> None:
     load, small = dma((0, 0), (1, 8192), 1600), blocks(CONV, (4, 4, 16)).with_registers({Register.BLOCKDEP: 3})
     where = replace(WHERE, assumptions=ALONE)

@@ -103,7 +103,7 @@ class Draws:
                 channel = draw.choice((None, *Channel)) if self.npu.in_flight_bytes and not writes else None
                 loads.append(Load(role, memory, writes, Traffic(64, 8, 1), cycles, channel, asking))
         blocks = draw.randint(1, 9)
-        operation = Operation(op, 0, {Register.BLOCKDEP: draw.randrange(4)})
+        operation = Operation(op, 0, {Register.BLOCKDEP: draw.randrange(4), Register.AB_START: draw.randrange(2)})
         work = (0, 0) if op is Op.DMA_START else (draw.randrange(2000), draw.randrange(900))
         return ResourceUse(operation, *work, tuple(loads), 0, blocks, blocks * draw.randint(1, 3))
 

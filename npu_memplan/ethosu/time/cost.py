@@ -23,6 +23,8 @@ from .work import Work, work_of
 _INPUTS = (Role.IFM, Role.IFM2)
 _WEIGHTS = (Role.WEIGHTS, Role.SCALES)
 _AHEAD = 2  # blocks whose input is read before they are written
+_BLOCK = (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
+_LAYOUT = (*_BLOCK, Register.ACC_FORMAT, Register.AB_START, Register.IFM_IB_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,11 @@ class ResourceUse:
     def traffic(self) -> MemoryTraffic:
         return MemoryTraffic.from_loads(self.loads, self.carried)
 
+    @cached_property
+    def layout(self) -> Hashable:
+        """What is equal for kernels that have their blocks in the same places of SHRAM."""
+        return (self.operation.op, *map(self.operation.get, _LAYOUT))
+
     @property
     def multiplying(self) -> float:
         """Cycles from the first multiplication to the last, were the inputs there."""
@@ -180,7 +187,7 @@ class ResourceUse:
     def for_operation(self, operation: Operation) -> ResourceUse:
         """The same needs of another operation: one that differs in addresses or in BLOCKDEP only."""
         other = object.__new__(ResourceUse)
-        other.__dict__.update(self.__dict__, operation=operation, traffic=self.traffic)
+        other.__dict__.update(self.__dict__, operation=operation, traffic=self.traffic, layout=self.layout)
         return other
 
 

@@ -7,7 +7,7 @@ is never shorter than what it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -50,6 +50,8 @@ class _Engines:
     writing: float = 0  # cycles in which a block is written
     start: float = 0  # of the last kernel
     blocks: int = 1
+    putting: float = 0  # cycles in which a block is put out
+    layout: Hashable = None  # of SHRAM
 
 
 @dataclass(slots=True)
@@ -219,13 +221,16 @@ class TimingModel:
         self._settle(Client.KERNELS, traffic)
         before = self.engines
         # What registers lay out for this kernel must be free: its input's room when the one before has multiplied, and
-        # its accumulators when that has put out.
+        # its accumulators when that has put out; in the same layout, one block's while the other's are put out.
         free = before.multipliers if self.accelerator.shares_ram else before.fetch
         start = max(self.now, free, before.end - (needs.depends if depends is None else depends) * before.block)
         start = self._free(start + self.launch, traffic)
         multiplying = needs.multiplying_alone if self.assumptions.alone else needs.multiplying
         first = start + traffic.input_latency + traffic.input_asking / jobs
-        multiply = max(first, before.write if self.accelerator.awaits_response else before.output)
+        ready = before.write if self.accelerator.awaits_response else before.output
+        if needs.layout == before.layout and not self.accelerator.awaits_response:
+            ready = max(before.multipliers, ready - before.putting)
+        multiply = max(first, ready)
         fetched = max(first, _alone(traffic.inputs, start))
         weighed = _alone(traffic.weights, max(self.now, before.multipliers))
         multiplied = max(multiply + multiplying, fetched + multiplying / jobs, weighed)
@@ -236,7 +241,8 @@ class TimingModel:
         written = max(made + writing / n, write + writing, passed)
         stop = written + traffic.output_latency
         end = stop if self.accelerator.awaits_response else written
-        self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n, writing / n, start, n)
+        block = ((written - start) / n, writing / n, start, n, needs.output / n, needs.layout)
+        self.engines = _Engines(fetched, multiplied, made, written, end, *block)
         self._hold(Client.KERNELS, traffic, written)
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
@@ -314,12 +320,13 @@ def _put_off(slots: Iterable[Slot], clock: TimingModel) -> None:
 
 
 def in_a_row(needs: ResourceUse, accelerator: Architecture, memory_map: MemoryMap) -> int:
-    """The cycles by which a kernel makes a stream longer in which another like it runs before, for which it need not
-    wait; its commands are not counted.
+    """The cycles by which a kernel makes a stream longer in which another runs before that is like it but for its
+    layout, and for which it need not wait; its commands are not counted.
     """
     clock = TimingModel.at_start(accelerator, memory_map)
-    once, twice = (clock.kernel(needs, MAX_BLOCKDEP).stop for _ in range(2))
-    return round(twice - once)
+    once = clock.kernel(needs, MAX_BLOCKDEP).stop
+    clock.engines = replace(clock.engines, layout=None)
+    return round(clock.kernel(needs, MAX_BLOCKDEP).stop - once)
 
 
 def stream_words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:

@@ -187,7 +187,11 @@ static void run_kernel(Clock *clock, int32_t n) {
   double idle_from = program->shares_ram ? m->multipliers : m->fetch;
   double start = later_of(later_of(m->now, idle_from), m->end - program->depends[n] * m->block) + program->launch;
   double first = start + program->input_latency[n] + program->input_asking[n] / jobs;
-  double multiply = later_of(first, program->awaits_response ? m->write : m->output);
+  double ready = program->awaits_response ? m->write : m->output;
+  if (program->layout[n] == m->layout && !program->awaits_response) {
+    ready = later_of(m->multipliers, ready - m->putting);
+  }
+  double multiply = later_of(first, ready);
   double fetched = later_of(first, end_alone(program->input, program->input_at[n], program->input_at[n + 1], start));
   double weighed = end_alone(program->weight, program->weight_at[n], program->weight_at[n + 1], later_of(m->now, m->multipliers));
   double multiplied = later_of(later_of(multiply + multipliers, fetched + multipliers / jobs), weighed);
@@ -206,6 +210,8 @@ static void run_kernel(Clock *clock, int32_t n) {
   m->writing = writing / blocks;
   m->start = start;
   m->blocks = blocks;
+  m->putting = output / blocks;
+  m->layout = program->layout[n];
   clock->kernel[m->kernels++] = stop;
 }
 

@@ -36,6 +36,7 @@ typedef struct {
   const double *work;                  /* [operations + 1]: from there on, cycles that kernels take at least */
   const int8_t *transfers;             /* [needs]: whether it is no kernel's */
   const double *multipliers, *output, *blocks, *jobs, *depends;
+  const int32_t *layout;               /* [needs]: a number for each layout of SHRAM, from 1 */
   const double *input_latency, *input_asking, *output_latency, *output_cycles;
   const int32_t *input_at, *weight_at, *pass_at; /* [needs + 1] */
   const double *input, *weight;        /* pairs: latency, cycles of asking */
@@ -94,12 +95,13 @@ typedef struct {
 } SharedMemory;
 
 typedef struct {
-  double now, fetch, multipliers, output, write, end, block, writing, start, blocks;
+  double now, fetch, multipliers, output, write, end, block, writing, start, blocks, putting;
   double answer[2]; /* latency of the last kernel's and the last transfer's output */
   int64_t kernels, transfers;
   SharedMemory memory[MEMORIES];
   double asking[CHANNELS]; /* until when each reader makes requests */
   int64_t needed, there;   /* bytes of commands */
+  int64_t layout;          /* of the last kernel; 0: none */
   double arrived;          /* when the last of them did */
 } TimingModel;
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 
@@ -184,7 +184,7 @@ class _Needs:
         return self._at[key]
 
     def tables(self, names: Sequence[str]) -> dict[str, object]:
-        traffics = [needs.traffic for needs in self._all]
+        traffics, layouts = [needs.traffic for needs in self._all], dict[Hashable, int]()
         passed = [[(occupied, latency) for _, occupied, latency in p.memories] for p in traffics]
         requested = [[(latency, asking) for _, latency, asking in p.requested] for p in traffics]
         return {
@@ -192,6 +192,7 @@ class _Needs:
             **{name: float_array(getattr(needs, name) for needs in self._all)
                for name in ("output", "blocks", "jobs", "depends")},
             "multipliers": float_array(needs.multiplying for needs in self._all),
+            "layout": int32s(layouts.setdefault(needs.layout, 1 + len(layouts)) for needs in self._all),
             **{name: float_array(getattr(traffic, name) for traffic in traffics)
                for name in ("input_latency", "input_asking", "output_latency", "output_cycles")},
             **_pairs("input", [traffic.inputs for traffic in traffics]),

@@ -221,11 +221,21 @@ def unit_cycles(needs: ResourceUse) -> float:
 
 
 def least_work(timed: TimedProgram) -> list[float]:
-    """The fewest cycles from each operation to the end: `unit_cycles` of the kernels, the fewer of constants in place
-    and of a copy.
+    """The fewest cycles from each operation to the end, the fewer of constants in place and of a copy: `unit_cycles` of
+    the kernels. One in the layout of the kernel before begins while that puts out its last block.
     """
-    steps = (timed.step(index) for index in reversed(range(len(timed))))
-    return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]
+    overlaps = not timed.program.accelerator.awaits_response
+    least, before = [], tuple[ResourceUse, ...]()
+    for step in (timed.step(index) for index in range(len(timed))):
+        uses = (step.slow, step.fast) if step.slow is not step.fast else (step.slow,)
+        found = [unit_cycles(use) for use in uses]
+        if not step.slow.is_transfer:
+            for use in uses if overlaps else ():
+                early = max((one.output / one.blocks for one in before if one.layout == use.layout), default=0.0)
+                found.append(max(use.output, unit_cycles(use) - early))
+            before = uses
+        least.append(min(found))
+    return [*accumulate(reversed(least), initial=0.0)][::-1]
 
 
 _BEHIND = 2  # kernels after the one whose blocks are chosen, until the last of which ends
