@@ -38,7 +38,7 @@ from .ranking import Rank, Ranking, npu_calls
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _NO_GAIN = 0.998  # of the cycles of the best: what takes so much in any case is not cut into slices
-_NEAR, _LEAST_GAIN = 1.15, 0.02  # times the best's cycles, and a part of its own, by which a program may win in slices
+_LEAST_GAIN = 0.02  # of a program's cycles: what could save less is not cut into slices
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
 _ROUNDS, _STEP, _CLOSE = 2, 3, 64  # of a search in fewer bytes: parts of what copies take, and of all bytes
 _FINALISTS = 8  # besides the first program, by their cycles under the model of the search
@@ -298,12 +298,12 @@ def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int
 
 
 def _may_gain(whole: PrefetchCandidate, forms: Iterable[PrefetchCandidate]) -> bool:
-    """Whether slices of a program, all of which are encoded, may take clearly less than the best so far: it is near
-    that, and more of its constants could be copied.
+    """Whether slices of a program, all of which are encoded, may take clearly less than the best so far, by what room
+    for all copies saves.
     """
-    best = min(map(_optimistic_cycles, forms))
-    near = whole.optimistic_cycles <= _NEAR * best and whole.least_cycles < _NO_GAIN * best
-    return near and whole.possible_gain >= _LEAST_GAIN
+    best, gain = min(map(_optimistic_cycles, forms)), whole.possible_gain
+    reachable = max(whole.least_cycles, (1 - gain) * whole.optimistic_cycles)
+    return gain >= _LEAST_GAIN and reachable < _NO_GAIN * best
 
 
 @dataclass(frozen=True, eq=False, slots=True)

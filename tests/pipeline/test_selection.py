@@ -18,6 +18,7 @@ from npu_memplan.tuning.smallest import HOST
 from tests.support.needs import need_data
 from tests.support.operator_table import row
 from tests.support.real_data import shared_folder
+from tests.support.twins import Twin
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 
@@ -149,7 +150,7 @@ def test_what_fits_nowhere_is_reported(cli: Callable[..., Any], tmp_path: Path) 
 def test_channels_are_cut_where_rows_would_read_weights_again(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "str_ww_ref_model.tflite"
     made = cli.ok("compile", model, "--pool", "sram=5904", "--json", "-o", tmp_path / "out")
-    assert made.json["estimated_cycles"] < 65_000  # 79,050 by rows; 56,769 bytes of constants, one a cycle
+    assert made.json["estimated_cycles"] < 66_000  # 79,050 by rows; 56,769 bytes of constants, one a cycle
     cli.bit_exact(tmp_path / "out", model, "--input", "random:6")
 
 
@@ -172,3 +173,19 @@ def test_a_program_slower_than_velas_stream_is_searched_further(cli: Callable[..
         assert float(found[1]) > 1  # else it says nothing of what it is for
     assert made["quick"]["estimated_cycles"] == made["normal"]["estimated_cycles"]
     assert made["quick"]["pools"] == made["normal"]["pools"]
+
+
+def test_slices_of_a_program_that_is_slow_without_them_are_searched(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Weights of 76 KB do not fit beside the maps, so the program looks slow until copies of parts of them are made."""
+    twin = Twin("slices")
+    twin.begin((1, 32, 32, 1), 1 / 128, 0, "input")
+    twin.convolve(184, 3)
+    twin.by_channel(2)
+    for stride in (1, 2, 2):
+        twin.convolve(276)
+        twin.by_channel(stride)
+    twin.convolve(276)
+    (tmp_path / "m.tflite").write_bytes(twin.file())
+    made = cli.ok("compile", tmp_path / "m.tflite", "--no-check", "--json", "-o", tmp_path / "out")
+    (note,) = (text for text in made.json["notes"] if text.startswith("selected: "))
+    assert float(note.partition("at most ")[2].split()[0]) < 0.85, note
