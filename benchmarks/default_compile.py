@@ -63,8 +63,8 @@ class Row:
 
     @property
     def above(self) -> bool:
-        """Whether bytes, or cycles under any timing model, are above Vela's."""
-        return not self.message and (self.bytes > self.vela_bytes or max(self.worst, self.alone) > 1)
+        """Whether bytes, or cycles under a timing model that is searched under, are above Vela's."""
+        return not self.message and (self.bytes > self.vela_bytes or self.worst > 1)
 
     def __str__(self) -> str:
         if self.message:
@@ -182,7 +182,7 @@ def print_totals(rows: Iterable[Row]) -> None:
             )
             print(
                 f"{accelerator}: {len(found)} networks, geometric mean {nominal:.3f}, worst model {worst:.3f}, "
-                f"alone {alone:.3f}; "
+                f"alone {alone:.3f} ({sum(row.alone > 1 for row in found)} above 1); "
                 f"{len(above)} above Vela: {', '.join(above) or 'none'}"
             )
         checked = [row for row in found if not math.isnan(row.excess)]
