@@ -1,8 +1,9 @@
 """Time on the host: estimated cycles of a CPU for a host operator, from the operations of its PrimFunc.
 
 Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`) and of nothing else; of functions that
-C alone defines there is none. Its errors are in docs/time_model.md. Every statement counts once for each time it runs;
-of a branch the slower side counts, of a loop without a known end one iteration. What C keeps in registers (allocations
+C alone defines there is none. Its errors are in docs/time_model.md. Every statement counts once for each time it runs,
+as far as loop counters alone decide that; of other branches the slower side counts, of a loop without a known end one
+iteration. What C keeps in registers (allocations
 of a few elements) costs nothing to read or write, and neither do the affine parts of an index, which compilers carry
 from iteration to iteration. Operators with a C kernel are counted by the loops of that kernel, in its form with Helium,
 one cycle an instruction; padding is not counted. Each cost has its source in `targets/hosts.toml`.
@@ -11,15 +12,19 @@ one cycle an instruction; padding is not counted. Each cost has its source in `t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Annotated, Any
 
+import numpy as np
 from msgspec import Meta
 from tvm import ir, relax, tirx
 
 from .extract.program import static_extent
+from .extract.tir import nodes_of
 from .files.schema import from_values
 from .target_data import TargetDataError, read_toml, targets_folder
 from .vocabulary import KERNEL, ROWS, UNTIMED, is_npu
@@ -211,6 +216,7 @@ def costs_for(cpu: str) -> HostCosts:
 
 _C_CALLS = frozenset(("tirx.call_extern", "tirx.tvm_call_packed", "tirx.tvm_call_cpacked"))
 _REGISTERS = 16  # elements of an allocation that C keeps in registers
+_MOST_ROUNDS = 1 << 20  # of loops that a condition depends on: more are not looked at
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
 
@@ -260,7 +266,7 @@ def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
     attributes = function.attrs or {}
     if ROWS in attributes:
         return sum((work for _, work in works_in_turn(function, costs)), _NOTHING)
-    counter = _Counter(costs or host_costs())
+    counter = _Counter(costs or host_costs(), function.body)
     work = counter.statement_work(function.body) + HostWork(counter.costs.call)
     if UNTIMED in attributes:
         return replace(work, known=False)
@@ -273,7 +279,7 @@ def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
 
 def works_in_turn(function: Any, costs: HostCosts | None = None) -> list[tuple[str, HostWork]]:
     """The kind of each operator that a host PrimFunc runs in turn (`vocabulary.ROWS`), and its work."""
-    counter, branches = _Counter(costs or host_costs()), function.attrs[ROWS]
+    counter, branches = _Counter(costs or host_costs(), function.body), function.attrs[ROWS]
     *before, loop = function.body.seq
     parts = [(part, isinstance(part, tirx.IfThenElse)) for part in loop.body.seq]
     always = sum((counter.value(p.condition) if c else counter.statement_work(p) for p, c in parts), _NOTHING)
@@ -290,9 +296,13 @@ def works_in_turn(function: Any, costs: HostCosts | None = None) -> list[tuple[s
 
 
 class _Counter:
-    def __init__(self, costs: HostCosts) -> None:
+    def __init__(self, costs: HostCosts, body: Any) -> None:
         self.costs = costs
         self.registers: set[Any] = set()
+        stored = Counter(store.buffer for store in nodes_of(body, tirx.BufferStore))
+        self.constant = {b for b, times in stored.items() if times == 1 and [*map(static_extent, b.shape)] == [1]}
+        """Scalars that have one expression."""
+        self.indices: dict[Any, Any] = {}  # of a variable or scalar: its loop's rounds, or the expression it stands for
 
     def statement_work(self, stmt: Any) -> HostWork:
         """All that `stmt` does."""
@@ -300,24 +310,77 @@ class _Counter:
             return sum(map(self.statement_work, stmt.seq), _NOTHING)
         if isinstance(stmt, tirx.For):
             rounds = static_extent(stmt.extent)
+            self.indices[stmt.loop_var] = rounds
             body = self.statement_work(stmt.body) + HostWork(self.costs.loop)
             return body * (1 if rounds is None else max(0, rounds))
         if isinstance(stmt, tirx.While):
             return self.value(stmt.condition) + self.statement_work(stmt.body) + HostWork(self.costs.loop)
         if isinstance(stmt, tirx.IfThenElse):
-            sides = [self.statement_work(side) for side in (stmt.then_case, stmt.else_case) if side is not None]
-            return self.value(stmt.condition) + max(sides, key=lambda side: side.cycles)
+            sides = [_NOTHING if s is None else self.statement_work(s) for s in (stmt.then_case, stmt.else_case)]
+            share = self.share_of_rounds(stmt.condition)
+            if share is None:
+                return self.value(stmt.condition) + max(sides, key=lambda side: side.cycles)
+            return self.value(stmt.condition) + sides[0] * share + sides[1] * (1 - share)
         if isinstance(stmt, tirx.AllocBuffer):
             sizes = [static_extent(extent) for extent in stmt.buffer.shape]
             if None not in sizes and math.prod(size or 0 for size in sizes) <= _REGISTERS:
                 self.registers.add(stmt.buffer)
             return _NOTHING
         if isinstance(stmt, tirx.BufferStore):
+            if stmt.buffer in self.constant & self.registers and self.loops_of(stmt.value) is not None:
+                self.indices[stmt.buffer] = stmt.value
             return self.value(stmt.value) + self.index(stmt.indices) + self.access_work(stmt.buffer, self.costs.store)
+        if isinstance(stmt, tirx.Bind):
+            self.indices[stmt.var] = stmt.value
         if isinstance(stmt, tirx.Evaluate | tirx.Bind):
             return self.value(stmt.value)
         inner = getattr(stmt, "body", None) or getattr(stmt, "block", None)  # a block of TVM's own functions
         return _NOTHING if inner is None else self.statement_work(inner)
+
+    def share_of_rounds(self, condition: Any) -> float | None:
+        """The share of the rounds of all loops in which a condition of their counters holds; None for another one."""
+        groups: list[tuple[set[Any], list[Any]]] = []  # loops, and what of the condition depends on them alone
+        for part in _conjuncts(condition):
+            loops = self.loops_of(part)
+            if loops is None:
+                return None
+            parts = [part]
+            for group in [group for group in groups if group[0] & loops]:
+                groups.remove(group)
+                loops, parts = loops | group[0], [*group[1], *parts]
+            groups.append((loops, parts))
+        share = 1.0
+        for loops, parts in groups:
+            extents = [self.indices[loop] for loop in loops]
+            if math.prod(extents) > _MOST_ROUNDS:
+                return None
+            grid = dict(zip(loops, np.ogrid[tuple(slice(0, extent) for extent in extents)], strict=True))
+            holds = reduce(np.logical_and, (self.number(part, grid) for part in parts))
+            share *= float(np.broadcast_to(holds, extents).mean()) if math.prod(extents) else 0.0
+        return share
+
+    def loops_of(self, expr: Any) -> set[Any] | None:
+        """The counters that an expression depends on; None where it depends on anything else."""
+        kind, place = type(expr).__name__, _place(expr)
+        if place is not None:
+            meaning = self.indices.get(place)
+            return {place} if isinstance(meaning, int) else None if meaning is None else self.loops_of(meaning)
+        if kind == "IntImm":
+            return set()
+        if kind != "Cast" and kind not in _NUMBERS:
+            return None
+        found = [self.loops_of(part) for part in _parts(expr)]
+        return None if None in found else set().union(*(loops for loops in found if loops))
+
+    def number(self, expr: Any, grid: Mapping[Any, Any]) -> Any:
+        """An expression's value in each round."""
+        kind, place = type(expr).__name__, _place(expr)
+        if place is not None:
+            return grid[place] if place in grid else self.number(self.indices[place], grid)
+        if kind == "IntImm":
+            return int(expr.value)
+        parts = [self.number(part, grid) for part in _parts(expr)]
+        return parts[0] if kind == "Cast" else _NUMBERS[kind](*parts)
 
     def access_work(self, buffer: Any, cycles: float) -> HostWork:
         """One load or store of an element."""
@@ -363,6 +426,32 @@ class _Counter:
             return costs.wide_multiply if wide else costs.multiply
         one = costs.wide if wide else costs.integer
         return 2 * one if kind in ("Min", "Max", "Select") else one
+
+
+def _divide_towards_zero(a: Any, b: Any) -> Any:
+    return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
+
+
+_NUMBERS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod, "Div": _divide_towards_zero, "Mod": np.fmod, "Min": np.minimum, "Max": np.maximum,
+    "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge, "EQ": operator.eq, "NE": operator.ne,
+    "And": np.logical_and, "Or": np.logical_or, "Not": np.logical_not,
+}  # fmt: skip
+
+
+def _place(expr: Any) -> Any:
+    """The variable or scalar that an expression reads, and nothing else; None for another expression."""
+    if isinstance(expr, ir.TensorLoad):
+        return expr.source
+    return expr if isinstance(expr, ir.Var) else None
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    """The conditions that have to hold, all of them, where `condition` does."""
+    if type(condition).__name__ == "And":
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
 
 
 def _parts(expr: Any) -> tuple[Any, ...]:

@@ -42,6 +42,19 @@ def odd(a: T.Buffer((12,), "float32"), out: T.Buffer((3, 4), "float32"), wide: T
     wide[0] = (wide[0] * T.int64(3)) // T.int64(7)
 
 
+@T.prim_func(s_tir=True)
+def every_second(a: T.Buffer((6,), "int32"), out: T.Buffer((6, 4), "int32")):
+    at = T.alloc_local((1,), "int32")
+    for i, k in T.grid(6, 4):
+        at[0] = T.Div(i - k, 2)
+        if at[0] * 2 == i - k and i >= k:
+            out[i, k] = a[i]
+        if a[i] > 0:
+            out[i, k] = 0
+        else:
+            out[i, k] = a[i] * 3
+
+
 def test_loops_multiply_and_registers_are_free() -> None:
     c = host_costs()
     inner = c.load * 2 + c.multiply + c.integer + c.loop  # both operands; multiply, add; the sum is a register
@@ -49,14 +62,25 @@ def test_loops_multiply_and_registers_are_free() -> None:
     assert host_work(dot) == HostWork(8 * outer + c.call, 8 * (16 * 2 + 1), 8 * (16 * 2 + 4))
 
 
-def test_the_dearer_branch_counts_and_divisions_of_an_index_too() -> None:
+def test_branches_count_as_often_as_they_run_and_divisions_of_an_index_too() -> None:
     c = host_costs()
     index = c.divide + c.integer  # by 3; by 4 is a mask
     branch = 2 * c.load + c.float_divide + c.function + c.float + index + c.store
     wide = c.load + c.wide_multiply + c.wide_divide + c.store
-    assert host_work(odd).cycles == 12 * (c.integer + branch + c.loop) + wide + c.call
+    other = c.load + index + c.store
+    assert host_work(odd).cycles == 12 * (c.integer + branch / 2 + other / 2 + c.loop) + wide + c.call
     dear = replace(c, function=1000.0)
-    assert host_work(odd, dear).cycles - host_work(odd).cycles == 12 * (1000 - c.function)
+    assert host_work(odd, dear).cycles - host_work(odd).cycles == 6 * (1000 - c.function)
+
+
+def test_the_dearer_side_of_a_branch_counts_where_data_decide() -> None:
+    c, dear = host_costs(), replace(host_costs(), store=1000.0, multiply=50.0)
+    rounds = [(i, k) for i in range(6) for k in range(4)]
+    taken = sum((i - k) % 2 == 0 and i >= k for i, k in rounds)
+    more = taken * (1000 - c.store) + len(rounds) * (1000 - c.store + 50 - c.multiply)
+    assert host_work(every_second, dear).cycles - host_work(every_second).cycles == more + len(rounds) * (
+        50 - c.multiply
+    )
 
 
 def test_an_unknown_host_is_an_error() -> None:
