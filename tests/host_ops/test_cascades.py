@@ -222,10 +222,10 @@ def require_equal(together: Together, found: Sequence[Sequence[np.ndarray]], exp
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_operators_in_turn_give_the_references_bytes(dtype: str, tmp_path: Path) -> None:
     together, expected = together_of(cases(dtype), tmp_path)
-    found = run_sanitized(together, tmp_path)
+    found = run_sanitized(together)
     require_equal(together, found, expected)
     ways = LEVELS if dtype == "int8" else EXTREMES[:1]
-    assert networks_that_differ(together, tmp_path, ways, found) == []
+    assert networks_that_differ(together, ways, found) == []
     assert sum(len(np.unique(outputs[0])) > 9 for outputs in found) > 0.8 * len(found)
 
 
@@ -234,7 +234,7 @@ def test_operators_in_turn_give_the_references_bytes(dtype: str, tmp_path: Path)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_gives_the_references_bytes(form: str, tmp_path: Path) -> None:
     together, expected = together_of(cases("int8"), tmp_path)
-    require_equal(together, run_emulated(together, tmp_path, FORMS[form], "-O2"), expected)
+    require_equal(together, run_emulated(together, FORMS[form], "-O2"), expected)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tvm import ir, tirx
 from ...models.network import CpuOperator, Network
 from ...models.subgraphs import OF_VARIABLES, branches_of, turns_of
 from ...vocabulary import C_SOURCES
-from .operator import Lowering, UnsupportedOperatorError, lower_operator, lowering
+from .operator import Lowering, UnsupportedOperatorError, lower_with_own_variables, lowering
 from .tir import Buffer, int_constant, raw_load
 
 
@@ -47,7 +47,7 @@ class _Inlined:
         if operator.name in OF_VARIABLES:
             raise UnsupportedOperatorError(f"{what}: a variable inside a loop or a branch")
         try:
-            lowered = lower_operator(self.graph, operator)
+            lowered = lower_with_own_variables(self.graph, operator)
         except UnsupportedOperatorError as error:
             raise UnsupportedOperatorError(f"{what}: {error}") from None
         function = lowered.primfunc

@@ -449,12 +449,13 @@ NOT_QUANTISED = "the reference has this operator for plain numbers only, such as
 def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     """Lower one operator of a network, once; `UnsupportedOperatorError` says why it cannot be."""
     if operator not in network.lowered:
-        network.lowered[operator] = _lower(network, operator)
+        network.lowered[operator] = lower_with_own_variables(network, operator)
     lowered: LoweredOperator = network.lowered[operator]
     return lowered
 
 
-def _lower(network: Network, operator: CpuOperator) -> LoweredOperator:
+def lower_with_own_variables(network: Network, operator: CpuOperator) -> LoweredOperator:
+    """Lower one operator anew: its statements can stand in one function with those of an earlier lowering."""
     work = Lowering(network, operator)
     lower = _lowering_of(work)
     try:
