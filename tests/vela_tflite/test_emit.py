@@ -27,6 +27,7 @@ from npu_memplan.vela_tflite.parts import in_order
 from tests.support.contrary_models import read_record, write_record
 from tests.support.needs import need_data
 from tests.support.real_data import Models, real_model, shared_folder
+from tests.support.real_data import network as network_file
 from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 from tests.support.tflm_npu import MicroWithNpu
@@ -56,7 +57,7 @@ CASES = [(name, way) for name, ways in ARENAS.items() for way in ways]
 
 @cache
 def emitted(name: str, way: str) -> Emitted:
-    return emit(real_model(name), WAYS[way])
+    return emit(network_file(name), WAYS[way])
 
 
 def random_inputs(network: Network, seed: int) -> list[np.ndarray]:
@@ -78,7 +79,7 @@ def test_the_interpreter_takes_the_plan_and_computes_the_same(name: str, way: st
     network = read_network(made.content, name)
     assert end_of_plan(network) == made.arena_bytes
     interpreter = MicroWithNpu(made.content)
-    source = real_model(name).read_bytes()
+    source = network_file(name).read_bytes()
     for seed in (1, 2) if not network.states and name != "keyword_scrambled_8bit" else (1,):
         inputs = random_inputs(network, seed)
         found = interpreter.run(inputs, len(network.outputs))
