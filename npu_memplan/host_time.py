@@ -3,10 +3,10 @@
 Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`) and of nothing else; of functions that
 C alone defines there is none. Its errors are in docs/time_model.md. Every statement counts once for each time it runs,
 as far as loop counters alone decide that; of other branches the slower side counts, of a loop without a known end one
-iteration. What C keeps in registers (allocations
-of a few elements) costs nothing to read or write, and neither do the affine parts of an index, which compilers carry
-from iteration to iteration. Operators with a C kernel are counted by the loops of that kernel, in its form with Helium,
-one cycle an instruction; padding is not counted. Each cost has its source in `targets/hosts.toml`.
+iteration. What C keeps in registers (allocations of a few elements) costs nothing to read or write, and neither do the
+affine parts of an index, which compilers carry from iteration to iteration. Operators with a C kernel are counted by
+the loops of that kernel, in its form with Helium, one cycle an instruction; padding is not counted. Each cost has its
+source in `targets/hosts.toml`.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class _Counter:
                 self.registers.add(stmt.buffer)
             return _NOTHING
         if isinstance(stmt, tirx.BufferStore):
-            if stmt.buffer in self.constant & self.registers and self.loops_of(stmt.value) is not None:
+            if stmt.buffer in self.constant and stmt.buffer in self.registers and self.loops_of(stmt.value) is not None:
                 self.indices[stmt.buffer] = stmt.value
             return self.value(stmt.value) + self.index(stmt.indices) + self.access_work(stmt.buffer, self.costs.store)
         if isinstance(stmt, tirx.Bind):

@@ -394,7 +394,7 @@ def _take_fewest_bytes(planned: Planned, theirs: Sequence[int], slack: float, ra
     except PlanningError:
         return planned
     own, cycles = (cycles_by_model(ProgramCandidate(one, rank(one)), rank) for one in (planned, smaller))
-    most = [max(one, min(slack * one, other)) for one, other in zip(own, theirs or own, strict=False)]
+    most = [max(one, min(slack * one, other)) for one, other in zip(own, theirs or own, strict=True)]
     used = rank(smaller)[1]
     if used >= rank(planned)[1] or any(map(gt, cycles, most)):
         return planned

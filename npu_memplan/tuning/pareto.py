@@ -95,7 +95,7 @@ def explore(
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
             host = rank.host_cycles(made)
-            most, cycles = max(cycles, *made.vela_stream_cycles[: len(MODELS)]) + host, cycles + host
+            most, cycles = max(cycles, *made.vela_stream_cycles) + host, cycles + host
             times = 1000 * cycles / clock, 1000 * most / clock
             vela.append(ParetoPoint(used, used, cycles, *times, f"Vela, {optimise}", 0, "", host))
     shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()

@@ -350,7 +350,7 @@ def _different(programs: Sequence[Planned], fast: int, limit: int, rank: Ranking
 
 
 def _worst_ratio(cycles: Sequence[int], reference: Sequence[int]) -> float:
-    return max(one / other if other else 1.0 for one, other in zip(cycles, reference, strict=False))
+    return max(one / other if other else 1.0 for one, other in zip(cycles, reference, strict=True))
 
 
 def _rank(candidate: ProgramCandidate) -> Rank:

@@ -192,7 +192,7 @@ def test_what_is_taken_is_faster_under_every_model(
     before = cycles_by_model(search.candidates[0], ranking(plain))
     assert all(after <= cycles for after, cycles in zip(search.cycles, before, strict=True))
     own = plain.extracted.loaded.vela_stream_cycles
-    assert max(after / cycles for after, cycles in zip(search.cycles, own, strict=False)) == search.ratio
+    assert max(after / cycles for after, cycles in zip(search.cycles, own, strict=True)) == search.ratio
     for model, cycles in zip(MODELS, search.cycles, strict=True):  # what is made is what was compared
         memory_map = replace(ranking(plain).memory_map, assumptions=model)
         assert Ranking(memory_map)(made(search, plain))[0] == cycles
