@@ -40,7 +40,7 @@ _REFUTING = (0, 1, 2, 3, 5, 64, 1000)
 
 
 class Extents:
-    """Distinct sizes by number, multiples of `alignment`; `shapes` will be asked for, `bounds` are promised."""
+    """Distinct sizes by number, multiples of `alignment`, of `shapes` whose symbols are at most `bounds`."""
 
     def __init__(self, shapes: Iterable[Sequence[Any]], bounds: Mapping[Any, int], alignment: int = 64) -> None:
         self.alignment = alignment
