@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -144,6 +145,22 @@ def test_softmax_of_pixels_has_the_rows_of_its_map(shape: tuple[int, ...], rows:
     program = equals_reference(softmax(shape, 0.1, 3), NPU).lowered.program
     kernels = [operation for operation in program.operations if operation.op is not Op.DMA_START]
     assert {o.registers[Register.OFM_HEIGHT_M1] + 1 for o in kernels[1:]} == {rows}
+
+
+@pytest.mark.parametrize(("columns", "joined"), [(32, (2, 16)), (40, (1, 40))])
+def test_operations_on_one_value_a_row_of_classes_join_the_columns_into_channels(
+    columns: int, joined: tuple[int, int]
+) -> None:
+    """A core puts out whole depths of micro-blocks, of which one channel leaves seven eighths empty."""
+    program = equals_reference(softmax((1, columns, 2), 0.1, 3), NPU).lowered.program
+    kernels = [operation.registers for operation in program.operations if operation.op is not Op.DMA_START]
+    seen = Counter((o[Register.OFM_WIDTH_M1] + 1, o[Register.OFM_DEPTH_M1] + 1) for o in kernels[2:])
+    assert seen[joined] > 15
+    assert seen[columns, 1] == 1  # the sum
+    whole = lower(npu_graph(softmax((1, columns, 2), 0.1, 3), "ethos-u85-256"), accelerator("ethos-u85-256"))
+    assert {o.registers[Register.OFM_WIDTH_M1] + 1 for o in whole.program.operations if o.op is Op.ELEMENTWISE} == {
+        columns
+    }  # whose cores put out single elements
 
 
 @pytest.mark.parametrize("axis", [1, 2, 3])

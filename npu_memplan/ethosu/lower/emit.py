@@ -194,6 +194,10 @@ class Builder:
         swap: bool = False,
     ) -> None:
         """ELEMENTWISE of `mode` (isa.ElementwiseMode). `ifm2` is a map (may be broadcast), a scalar, or absent."""
+        maps = [ifm, ofm] if ifm2 is None or ifm2.shape.elements == 1 else [ifm, ofm, ifm2]
+        if not self.accelerator.micro_blocks and all(one.shape == ofm.shape for one in maps):
+            ifm, ofm, *others = without_padding(*maps)
+            ifm2 = others[0] if others else ifm2
         registers, addresses = self.common(ifm, ofm, None, output)
         registers[R.IFM_PRECISION] |= InputPrecision.SCALED_OPERAND.word_with(scaled_operand)
         if ifm2 is not None:

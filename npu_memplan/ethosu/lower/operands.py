@@ -324,15 +324,19 @@ def kernel_registers(window: Window) -> dict[R, int]:
 _FEW = 3  # channels: those of a micro-block take twice as long to pool as four of them to put out
 
 
-def without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:
-    """Both maps with columns joined into channels of whole bricks, where channels leave most of one empty."""
-    height, width, depth = ifm.view.shape
-    if depth > _FEW or width * depth % BRICK_CHANNELS or not (ifm.view.has_dense_rows and ofm.view.has_dense_rows):
-        return ifm, ofm
-    shape = (height, width * depth // BRICK_CHANNELS, BRICK_CHANNELS)
+def without_padding(*operands: Operand) -> tuple[Operand, ...]:
+    """Maps of one shape with columns joined into channels, where channels leave most of a brick empty: into whole
+    bricks, or else all of a row.
+    """
+    height, width, depth = operands[0].view.shape
+    if depth > _FEW or width == 1 or not all(operand.view.has_dense_rows for operand in operands):
+        return operands
+    row = width * depth
+    joined = BRICK_CHANNELS if row % BRICK_CHANNELS == 0 else row
     seen = []
-    for operand in (ifm, ofm):
+    for operand in operands:
         size = operand.view.element_bytes
-        strides = (operand.view.strides[0], BRICK_CHANNELS * size, size)
-        seen.append(replace(operand, view=replace(operand.view, shape=shape, strides=strides)))
-    return seen[0], seen[1]
+        strides = (operand.view.strides[0], joined * size, size)
+        view = replace(operand.view, shape=(height, row // joined, joined), strides=strides)
+        seen.append(replace(operand, view=view))
+    return tuple(seen)
