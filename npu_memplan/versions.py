@@ -16,7 +16,7 @@ from .target_data import targets_folder
 _PACKAGE = Path(__file__).resolve().parent
 _COMPILER = {"tvm": "apache-tvm", "vela": "ethos-u-vela"}
 _REFERENCES = {"tflite-micro": "tflite-micro", "litert": "ai-edge-litert"}
-_NO_RESULT = {"report/page", "sweep/table", "sweep/page"}  # what only draws
+_NO_RESULT = {"report/page", "sweep/table"}  # what only draws
 
 
 @lru_cache(maxsize=2)

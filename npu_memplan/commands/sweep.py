@@ -1,7 +1,7 @@
 """`npu-memplan sweep`: many models on many targets, one table.
 
 Invariant: on stdout nothing is printed but the summary. Exit codes: 0 all have a result, whatever it is; 1 a case that
-no worker could try, or a regression against an earlier sweep; 2 bad use or input.
+no worker could try; 2 bad use or input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from ..command_line import (
     PLACE,
     TIME,
     GroupedCommand,
-    NumberRange,
     RunnerName,
     Verbosity,
     join_lists,
@@ -39,7 +38,7 @@ from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
     from ..sweep import Swept
-    from ..sweep.table import Difference, Table
+    from ..sweep.table import Table
 
 _cases, _where, _limits = option_group("Models and targets"), option_group("Output and workers"), option_group("Limits")
 
@@ -66,10 +65,6 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
 @_where("--jobs", type=click.IntRange(1, 1000), metavar="N", help="Cases at a time; default: one for each core.")
 @_where("--store", type=PLACE, metavar="FILE",
         help="File of results that several sweeps share; default: DIR/results.jsonl.")  # fmt: skip
-@_where("--against", type=PLACE, metavar="OLD",
-        help="An earlier sweep: changes; exit code 1 where bytes, cycles or exactness are worse.")  # fmt: skip
-@_where("--deadline", type=NumberRange(0, min_open=True), metavar="MS",
-        help="Name the cheapest target that fits all networks at MS estimated milliseconds.")  # fmt: skip
 @_limits("--case-time", type=TIME, default=300.0, show_default=True,
          metavar="SECONDS", help="Wall time of one case.")  # fmt: skip
 @_limits(
@@ -78,16 +73,15 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
 @verbosity
 @option_group("Printed output")("--json", "as_json", is_flag=True, help="Print the JSON instead of text.")
 def command(
-    output: Path, jobs: int | None, store: Path | None, against: Path | None, deadline: float | None,
-    case_time: float, case_memory: int, models: tuple[Path, ...], runner: str | None, seeds: int,
-    plugins: tuple[Path, ...], as_json: bool, verbosity: Verbosity, **wanted: Any,
+    output: Path, jobs: int | None, store: Path | None, case_time: float, case_memory: int,
+    models: tuple[Path, ...], runner: str | None, seeds: int, plugins: tuple[Path, ...],
+    as_json: bool, verbosity: Verbosity, **wanted: Any,
 ) -> None:  # fmt: skip
     """Sweep MODELS."""
     from .. import sweep
     from ..files.paths import check_names, write_inside
-    from ..sweep.table import compare_rows, csv_of, html_page, json_of, read_rows
+    from ..sweep.table import csv_of, html_page, json_of
 
-    old = None if against is None else read_rows(against)
     every = sweep.cases(models, targets(**wanted), sweep.Verification(runner or "", seeds), plugins)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -99,20 +93,19 @@ def command(
         place = store or output / "results.jsonl"
         swept = sweep.run(every, executor, store=place, limits=limits, progress=shown.show_part)
     table = swept.table()
-    changes = None if old is None else compare_rows(old, table)
-    document = json_of(table, changes, deadline)
+    document = json_of(table)
     files = {
-        "sweep.html": html_page(table, changes, deadline).encode(),
+        "sweep.html": html_page(table).encode(),
         "sweep_table.json": document.encode(),
         "sweep_table.csv": csv_of(table).encode(),
     }
     written = [write_inside(output, name, content) for name, content in files.items()]
-    text = "\n".join([report_text(swept, table, changes, deadline), *(f"written: {path}" for path in written)])
+    text = "\n".join([report_text(swept, table), *(f"written: {path}" for path in written)])
     if as_json:
         click.echo(document, nl=False)
     else:
         click.echo(text.partition("\n")[0] if verbosity is Verbosity.QUIET else text)
-    if swept.missing or any(change.worse for change in changes or ()):
+    if swept.missing:
         raise click.exceptions.Exit(1)
 
 
@@ -158,13 +151,11 @@ def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 _NOT_RUN = "results of {:,} are claims, not checked: --run local compares them with their references"
-_SHOWN, _CHEAPEST, _TABLE = 20, 5, 40  # of the cases that failed, of the targets that fit all, of the rows
+_SHOWN, _TABLE = 20, 40  # of the cases that failed, of the rows
 
 
-def report_text(
-    swept: Swept, table: Table, changes: Sequence[Difference] | None = None, deadline_ms: float | None = None
-) -> str:
-    """The text to print: counts, failures, the table, the cheapest targets for all networks, differences."""
+def report_text(swept: Swept, table: Table) -> str:
+    """The text to print: counts, failures, the table."""
     from ..sweep import Outcome
 
     counts = Counter(row.result.outcome.value for row in table.rows)
@@ -185,12 +176,7 @@ def report_text(
         lines.append(f"  {row.label.network} on {row.label.target}: {row.result.outcome.value}: {reason}")
     if len(failed) > _SHOWN:
         lines.append(f"  and {len(failed) - _SHOWN:,} more")
-    lines += [*_rows(table), *_cheapest(table, deadline_ms)]
-    if changes is not None:
-        worse = sum(change.worse for change in changes)
-        lines.append(f"against the earlier sweep: {len(changes) - worse:,} better, {worse:,} worse")
-        lines += [f"  {change.to_text()}" for change in changes]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_rows(table)])
 
 
 def _rows(table: Table) -> list[str]:
@@ -209,21 +195,3 @@ def _rows(table: Table) -> list[str]:
         return []
     more = [f"  and {len(shown) - _TABLE:,} more"] if len(shown) > _TABLE else []
     return [*align_rows(rows, right={2, 3, 4, 5}), *more]
-
-
-def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
-    from ..sweep.table import cheapest_targets
-    from ..text_table import align_rows
-
-    within = "" if deadline_ms is None else f" at {deadline_ms:g} ms"
-    found = cheapest_targets(table, deadline_ms)
-    if not found:
-        return [f"no target fits all networks{within}"]
-    rows = [("SRAM", "flash of all", "slowest, ms", "host calls", "target")]
-    for c in found[:_CHEAPEST]:
-        time = "unknown" if c.milliseconds is None else f"{c.milliseconds:.3f}"
-        sizes = (f"{c.sram_bytes:,}", f"{c.flash_bytes:,}", time, f"{c.host_operations:,}")
-        rows.append((*sizes, c.target))
-    more = f", {len(found) - _CHEAPEST:,} more" if len(found) > _CHEAPEST else ""
-    head = f"the cheapest targets that fit all networks{within} (time of an inference, estimated){more}:"
-    return [head, *("  " + row for row in align_rows(rows, right={0, 1, 2, 3}))]

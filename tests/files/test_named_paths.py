@@ -53,7 +53,6 @@ READ = {
     "sweep models": "sweep {} -o out",
     "sweep --boards": "sweep {model} --boards {} -o out",
     "sweep --import": "sweep {model} --accelerator none --import {} -o out",
-    "sweep --against": "sweep {model} --accelerator none --against {} -o out",
     "simulate network": "simulate {}",
     "simulate --data": "simulate {pte} --data {}",
     "simulate --input": "simulate {pte} --input {}",

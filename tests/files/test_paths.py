@@ -96,7 +96,7 @@ COMMANDS = [
     "compile {model} -o out --board {}", "compile {model} -o out --vela-ini {}",
     "compile {model} -o out --host-ops {}",
     "run {art} --input {}", "run {art} --reference {}", "run --elf {} --board corstone-300-u55",
-    "evidence --show {}", "diff {} {art}", "sweep {} -o out", "sweep {model} --against {} -o out",
+    "evidence --show {}", "diff {} {art}", "sweep {} -o out",
     "explore {} -o out", "fvp FVP_Corstone_SSE-300_Ethos-U55 -a {}", "tvmc compile {} --target ethos-u,c -o out",
 ]  # fmt: skip
 
