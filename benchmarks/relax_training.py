@@ -3,7 +3,6 @@
     python -m benchmarks.relax_training                        # all networks, as one Markdown table
     python -m benchmarks.relax_training gpt2 --limits 50 25    # of the bytes of the plan without recomputation, percent
     python -m benchmarks.relax_training tiny --run             # also run on poisoned pools and compare bit for bit
-    python -m benchmarks.relax_training --exact                # small graphs: exact schedules beside greedy ones
 
 One row of tokens, float32, legalised, not fused; gradients of every weight by `relax.transform.Gradient`. The caller's
 inputs, the loss and the gradients are not counted. Extra cost: arithmetic operations, and bytes loaded and stored, of
@@ -22,11 +21,9 @@ from npu_memplan.analysis import pressure_of
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.extract.build import build
 from npu_memplan.extract.walk import walk
-from npu_memplan.planners.recompute import evict, extra_cost, least_cost, live_bytes
 from npu_memplan.problem import Pool
 from npu_memplan.transform import PlanMemory
 from npu_memplan.transform.legalize import legalize
-from tests.planners.test_recompute import training_like
 from tests.support.relax_results import build_for_host, results, used_bytes
 from tests.support.training_programs import GPT2, LLAMA_1B, TINY, TINY_GATED, Network, step_arguments, training_step
 
@@ -74,37 +71,12 @@ def _equal(network: Network, module: Any, planned: Any) -> bool:
     return results(build_for_host(module), arguments) == results(build_for_host(planned), arguments)
 
 
-def exact(count: int) -> None:
-    """Small graphs of chains and their backward chains: greedy schedules beside exact ones."""
-    ratios, missed = [], 0
-    for seed in range(count):
-        graph = training_like(seed, 11)
-        cost = sum(task.cost for task in graph.tasks)
-        for percent in (90, 80, 70, 60, 50):
-            limit = max(live_bytes(graph, graph.order)) * percent // 100
-            best, complete = least_cost(graph, limit, 200_000)
-            if best is None or not complete:
-                continue
-            found = evict(graph, limit)
-            missed += found is None
-            if found is not None:
-                ratios.append((cost + extra_cost(graph, found)) / (cost + extra_cost(graph, best)))
-    equal = sum(ratio == 1 for ratio in ratios)
-    mean, worst = sum(ratios) / len(ratios), max(ratios)
-    print(f"{len(ratios) + missed} graphs and limits: {equal} greedy schedules cost the least, {missed} not found")
-    print(f"cost of the whole step, greedy / exact: mean {mean:.4f}, worst {worst:.3f}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", help=f"of {', '.join(NETWORKS)}; all by default")
     parser.add_argument("--limits", type=int, nargs="+", default=LIMITS, help="percent of the bytes without")
     parser.add_argument("--run", action="store_true", help="compare with the unplanned module on poisoned pools")
-    parser.add_argument("--exact", type=int, nargs="?", const=200, metavar="GRAPHS", help="only exact beside greedy")
     arguments = parser.parse_args()
-    if arguments.exact:
-        exact(arguments.exact)
-        return
     sys.setrecursionlimit(10_000)
     print("| step | limit | TVM | live | ours | calls again | extra cost, % | planning, CPU s | equal |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|---|")

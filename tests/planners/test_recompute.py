@@ -1,4 +1,4 @@
-"""Schedules that run tasks again: exact ones against every schedule there is, greedy ones against exact ones."""
+"""Schedules that run tasks again, against the definition of live bytes and against every schedule there is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from npu_memplan.planners.recompute import (
     TaskGraph,
     evict,
     extra_cost,
-    least_cost,
     least_live_bytes,
     live_bytes,
     recompute,
@@ -92,42 +91,23 @@ def test_live_bytes_are_those_of_the_definition(seed):
     assert live_bytes(graph, schedule) == bytes_by_definition(graph, tuple(schedule))
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_exact_schedules_cost_the_least_of_all(seed):
-    graph = training_like(seed, 6)
-    peak = max(live_bytes(graph, graph.order))
-    for limit in (peak, peak * 4 // 5, peak * 3 // 5):
-        schedule, complete = least_cost(graph, limit, 100_000)
-        assert complete
-        expected = cheapest_by_enumeration(graph, limit, 2)
-        if schedule is None:
-            assert expected is None
-            continue
-        assert max(live_bytes(graph, schedule)) <= limit
-        again = len(schedule) - len(graph.tasks)
-        assert again > 2 or extra_cost(graph, schedule) == expected
-        assert expected is None or extra_cost(graph, schedule) <= expected
-
-
-def test_greedy_schedules_are_near_the_exact_ones():
+def test_schedules_keep_the_limit_and_are_near_the_cheapest():
     ratios, missed = [], 0
-    for seed in range(60):
-        graph = training_like(seed, 10)
+    for seed in range(30):
+        graph = training_like(seed, 8)
         cost = sum(task.cost for task in graph.tasks)
-        for percent in (90, 75, 60):
+        for percent in (95, 90, 80, 70):
             limit = max(live_bytes(graph, graph.order)) * percent // 100
-            schedule, complete = least_cost(graph, limit, 100_000)
-            found = evict(graph, limit)
-            assert complete
-            if schedule is None:
-                assert found is None
-            elif found is None:
-                missed += 1
-            else:
-                assert max(live_bytes(graph, found)) <= limit
-                assert extra_cost(graph, found) >= extra_cost(graph, schedule)
-                ratios.append((cost + extra_cost(graph, found)) / (cost + extra_cost(graph, schedule)))
-    assert len(ratios) > 40
+            cheapest, found = cheapest_by_enumeration(graph, limit, 2), evict(graph, limit)
+            if found is None:
+                missed += cheapest is not None
+                continue
+            assert max(bytes_by_definition(graph, found)) <= limit
+            if cheapest is not None:
+                again = len(found) - len(graph.tasks)
+                assert again > 2 or extra_cost(graph, found) >= cheapest
+                ratios.append((cost + extra_cost(graph, found)) / (cost + cheapest))
+    assert len(ratios) > 20
     assert missed <= len(ratios) // 20
     assert sum(ratios) / len(ratios) < 1.02
 
@@ -146,15 +126,6 @@ def test_a_long_chain_fits_in_few_bytes_at_less_than_twice_the_forward_cost():
     assert found is not None
     assert found.peak_bytes <= 20
     assert found.extra_cost <= 2 * 64
-    assert not found.optimal
-
-
-def test_small_graphs_are_solved_exactly_and_say_so():
-    found = recompute(chain(5), 5)
-    assert found is not None
-    assert found.optimal
-    assert found.peak_bytes <= 5
-    assert found.extra_cost > 0
     assert recompute(chain(5), 2) is None
 
 
@@ -162,7 +133,6 @@ def test_no_schedule_is_below_the_least_bytes():
     for seed in range(40):
         graph = training_like(seed, 9)
         least = least_live_bytes(graph)
-        assert least_cost(graph, least - 1, 100_000) == (None, True)
         assert evict(graph, least - 1) is None
 
 

@@ -25,7 +25,6 @@ from tvm import relax
 
 import npu_memplan as nm
 from benchmarks import relax as programs
-from benchmarks import relax_training as training
 from benchmarks import upstream_wishes
 from fvp_runner.host.runner import LocalRunner
 from npu_memplan import analysis, transform
@@ -138,11 +137,6 @@ def test_bytes_of_a_program_of_any_size(name, capsys, monkeypatch):
 
 def test_the_wishes_are_as_the_proposal_has_them():
     assert upstream_wishes.table() in (REPOSITORY / "docs" / "upstream.md").read_text(encoding="utf-8")
-
-
-def test_greedy_schedules_beside_exact_ones(capsys):
-    training.exact(5)
-    assert "greedy / exact: mean 1.0" in capsys.readouterr().out
 
 
 def storages(module, pipeline) -> int:
