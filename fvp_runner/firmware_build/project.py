@@ -1,23 +1,16 @@
-"""A firmware project around one compiled model, for a user with nothing but the wheel; also as an Open-CMSIS-Pack.
+"""A firmware project around one compiled model, for a user with nothing but the wheel.
 
 Invariant: the project is examples/firmware with the board's own files in place of Corstone-300's, the driver next to it
-and the model in `model/`; it needs neither npu_memplan nor a path of this machine to be built. Every file that the
-description of the pack names is in the project, and its components are all that the firmware is made of. Names and
-elements are those of the specification's PACK.xsd (github.com/Open-CMSIS-Pack/Open-CMSIS-Pack-Spec).
+and the model in `model/`; it needs neither npu_memplan nor a path of this machine to be built.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.builds import REQUIRED_FLAGS
-from npu_memplan.codegen.interface import c_files
 from npu_memplan.names import c_identifier
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import Board, BoardMemory, FirmwarePlace, board_names
@@ -25,190 +18,6 @@ from npu_memplan.target_data import Board, BoardMemory, FirmwarePlace, board_nam
 from ..base import RunnerError
 from .build import FIRMWARE
 from .sources import BoardLayout, board_header, lay_out, memory_lines
-
-VENDOR = "NpuMemplan"
-VERSION = metadata.version("npu_memplan")
-_CLASS = "Machine Learning"
-_STARTUP = ("startup", "uart", "exit")
-_NPU = ("ethosu", "launch", "cache")
-_FOLDER = "cmsis"  # what is not in a project without a pack
-
-
-def write_pack(folder: Path, layout: BoardLayout, artifact: Artifact) -> Path:
-    """Describe the project in `folder`; the path of its .pdsc. `RunnerError` where constants are files for .incbin."""
-    if artifact.target.incbin:
-        raise RunnerError(
-            f"a CMSIS-Pack cannot say where .incbin finds {artifact.name}'s constants; leave out --incbin"
-        )
-    name = c_identifier(artifact.name)
-    description = folder / f"{VENDOR}.{name}.pdsc"
-    texts = {
-        f"{_FOLDER}/model.h": _model_header(name),
-        f"{_FOLDER}/firmware.ld": _linker_script(folder / "linker", layout, artifact),
-        f"{_FOLDER}/{name}.clayer.yml": _software_layer(name),
-        description.name: _pack_description(folder, layout, artifact, name),
-    }
-    (folder / _FOLDER).mkdir()
-    for path, text in texts.items():
-        (folder / path).write_text(text, encoding="utf-8")
-    return description
-
-
-def _model_header(name: str) -> str:
-    """The names of the model's macros and functions, for a main.c that serves any model."""
-    return f"""/* What main.c calls the model's macros and functions; CMake writes this file otherwise. */
-#include "{name}.h"
-#define MODEL(name) {name.upper()}_##name
-#define model(name) {name}_##name
-#define MODEL_NAME "{name}"
-"""
-
-
-def _linker_script(linker: Path, layout: BoardLayout, artifact: Artifact) -> str:
-    """firmware.ld with what it includes, the memories of constants and pools, and the size of the stack."""
-
-    def included_text(match: re.Match[str]) -> str:
-        path = linker / match[1]
-        return path.read_text(encoding="utf-8") if path.is_file() else _region_defines(layout, artifact)
-
-    text = re.sub(
-        r"^ *INCLUDE (\S+).*\n", included_text, (linker / "firmware.ld").read_text(encoding="utf-8"), flags=re.M
-    )
-    return f"{text}__stack_bytes = {_firmware_place(layout.board).stack_bytes:#x};\n"
-
-
-def _region_defines(layout: BoardLayout, artifact: Artifact) -> str:
-    """The memory that holds the constants, and that of each pool: the first pool's region has no name behind it."""
-    names = [f"NPU_POOLS_{c_identifier(pool.name).upper()}" for pool in artifact.run_pools]
-    places = {"NPU_CONSTANTS": layout.constants.name}
-    for index, (name, memory) in enumerate(zip(names, layout.pools, strict=True)):
-        places[name if index else "NPU_POOLS"] = memory.name
-    return "".join(f'REGION_ALIAS("{region}", {memory})\n' for region, memory in places.items())
-
-
-def _software_layer(name: str) -> str:
-    """A software layer for csolution: the components, and the flags that results depend on, which no pack can set."""
-    listed = "\n".join(f"    - component: {VENDOR}::{':'.join(parts)}" for parts in _project_components(name))
-    return f"""# For a csolution whose device has the board's core. The pack has no device: take that of its vendor.
-layer:
-  description: {name} on an Ethos-U, with driver, startup and linker script
-  packs:
-    - pack: {VENDOR}::{name}
-  components:
-{listed}
-  misc:
-    - for-compiler: GCC
-      C: [{", ".join(REQUIRED_FLAGS)}]
-      Link: [-nostartfiles, "-Wl,--gc-sections"]
-"""
-
-
-def _project_components(name: str) -> tuple[tuple[str, str, str], ...]:
-    """Class, group and sub-group of each: model, driver, startup, program."""
-    return (
-        (_CLASS, "Model", name),
-        (_CLASS, "NPU Support", "Ethos-U Register Driver"),
-        ("Device", "Startup", VENDOR),
-        (_CLASS, "Program", name),
-    )
-
-
-def _pack_description(folder: Path, layout: BoardLayout, artifact: Artifact, name: str) -> str:
-    """Text of the .pdsc."""
-    board = layout.board
-    model, driver, startup, program = _project_components(name)
-    core = board.cpu.capitalize().replace("-m", "-M")
-    parts = (
-        (model, f"{name}: streams, weights and C of npu-memplan compile", "Core", _model_files(folder, artifact)),
-        (driver, "Register-level driver of one Ethos-U", "Model", _driver_files(folder, _NPU)),
-        (startup, f"Start-up, UART and linker script for {board.name}", "Core", _startup_files(folder)),
-        (program, "main.c: one inference", "Program", _program_files()),
-    )
-    components = "".join(_component_text(*part) for part in parts)
-    return f"""<?xml version="1.0" encoding="UTF-8"?>
-<package schemaVersion="1.7.36" xmlns:xs="http://www.w3.org/2001/XMLSchema-instance" xs:noNamespaceSchemaLocation="https://raw.githubusercontent.com/Open-CMSIS-Pack/Open-CMSIS-Pack-Spec/v1.7.36/schema/PACK.xsd">
-  <name>{name}</name>
-  <vendor>{VENDOR}</vendor>
-  <description>{escape(f"{artifact.source} compiled for {board.name}, with a driver of its NPU")}</description>
-  <url></url>
-  <releases>
-    <release version="{VERSION}">Written by npu-memplan {VERSION}</release>
-  </releases>
-  <conditions>
-    <condition id="Core">
-      <require Dcore="{core}"/>
-      <require Tcompiler="GCC"/>
-    </condition>
-    <condition id="Model">
-      <require condition="Core"/>
-      {_component_requirement(model)}
-    </condition>
-    <condition id="Program">
-      <require condition="Model"/>
-      {_component_requirement(driver)}
-      {_component_requirement(startup)}
-    </condition>
-  </conditions>
-  <csolution>
-    <clayer type="Model" path="{_FOLDER}" file="{name}.clayer.yml"/>
-  </csolution>
-  <components>
-{components}  </components>
-</package>
-"""
-
-
-def _component_requirement(parts: tuple[str, str, str]) -> str:
-    kind, group, sub = (quoteattr(part) for part in parts)
-    return f"<require Cclass={kind} Cgroup={group} Csub={sub}/>"
-
-
-def _component_text(parts: tuple[str, str, str], text: str, condition: str, files: list[tuple[str, str, str]]) -> str:
-    """One component: (category, path, further attributes) of each file."""
-    kind, group, sub = (quoteattr(part) for part in parts)
-    listed = "".join(
-        f'        <file category="{category}" name={quoteattr(path)}{more}/>\n' for category, path, more in files
-    )
-    return f"""    <component Cclass={kind} Cgroup={group} Csub={sub} Cversion="{VERSION}" condition="{condition}">
-      <description>{escape(text)}</description>
-      <files>
-{listed}      </files>
-    </component>
-"""
-
-
-def _model_files(folder: Path, artifact: Artifact) -> list[tuple[str, str, str]]:
-    sources = folder / "model" / "src"
-    headers = sorted(path.relative_to(folder).as_posix() for path in sources.rglob("*.h"))
-    return [
-        ("include", "model/src/", ""),
-        *(("header", header, "") for header in headers),
-        *(("source", f"model/src/{name}", "") for name in c_files(artifact)),
-    ]
-
-
-def _driver_files(folder: Path, modules: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    present = [f"driver/{module}.h" for module in modules if (folder / "driver" / f"{module}.h").is_file()]
-    return [
-        ("include", "driver/", ""),
-        *(("header", header, "") for header in present),
-        *(("source", f"driver/{module}.c", "") for module in modules),
-    ]
-
-
-def _startup_files(folder: Path) -> list[tuple[str, str, str]]:
-    settings = f' attr="config" version="{VERSION}"'
-    return [
-        *_driver_files(folder, _STARTUP),
-        ("header", "driver/stack.h", ""),
-        ("header", "src/board.h", settings),
-        ("linkerScript", f"{_FOLDER}/firmware.ld", settings),
-    ]
-
-
-def _program_files() -> list[tuple[str, str, str]]:
-    return [("header", f"{_FOLDER}/model.h", ""), ("header", "src/pools.h", ""), ("source", "src/main.c", "")]
-
 
 DRIVER = ("startup", "stack", "uart", "exit", "ethosu", "launch", "cache")
 _POOLS = ".npu_memplan_pools"
@@ -223,8 +32,8 @@ def example_folder() -> Path:
     raise RunnerError(f"the firmware project is missing beside {package}; install npu_memplan again")
 
 
-def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
-    """Write the project into `folder`, with the artifact in `model/`; `pack`: as a CMSIS-Pack; `LayoutError`."""
+def write_project(folder: Path, board: Board) -> Artifact:
+    """Write the project into `folder`, with the artifact in `model/`; `LayoutError`."""
     artifact = Artifact.load(folder / "model")
     if artifact.stream is not None:
         raise RunnerError(f"main.c of a project gives {artifact.name} whole inputs; leave out --io rows=NAME")
@@ -250,8 +59,6 @@ def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
-    if pack:
-        write_pack(folder, layout, artifact)
     return artifact
 
 

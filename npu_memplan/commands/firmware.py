@@ -35,8 +35,7 @@ from ..names import split_names
               "it is for.")  # fmt: skip
 @click.option("--model", type=PLACE, metavar="FILE|DIR", help="The model to compile into it, or the directory of a "
               "compiled model of this board; default: a small network that comes with npu-memplan.")  # fmt: skip
-@click.option("--cmsis-pack", is_flag=True, help="Describe the project as a CMSIS-Pack too.")
-def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -> None:
+def new_firmware_command(directory: Path, board: str, model: Path | None) -> None:
     from fvp_runner import build_commands, steps_to_do, write_project
 
     from ..api import compile
@@ -54,7 +53,7 @@ def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_
             copy_folder(source, folder / "model")
         else:
             compile(source, folder / "model", board=board)
-        artifact = write_project(folder, found, cmsis_pack)
+        artifact = write_project(folder, found)
     if to_do := steps_to_do(found):
         click.echo(f"to do first: {to_do}")
     steps = "build and run" if found.qemu else "build"

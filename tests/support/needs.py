@@ -31,7 +31,7 @@ _DATA = "data outside of the repository"
 _CAUSES = (  # the first one that is found in a reason; group 1, or the text, is the cause
     (r"NPU_MEMPLAN_SHARED", _DATA),
     (r"could not import '(\w+)", None),
-    (r"(arm-none-eabi-gcc|qemu-system-arm|cmake|ninja\b|unicorn|CMSIS_NN|OPEN_CMSIS_PACK|ETHOS_U_CORE_DRIVER)", None),
+    (r"(arm-none-eabi-gcc|qemu-system-arm|cmake|ninja\b|unicorn|CMSIS_NN|ETHOS_U_CORE_DRIVER)", None),
     (r"(tosa-tools|onnx|torch|C compiler|Chromium|extra)", None),
 )
 
