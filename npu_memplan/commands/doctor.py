@@ -102,7 +102,6 @@ def look() -> tuple[Finding, ...]:
         Finding("qemu-system-arm", "run --on qemu", _tool("qemu-system-arm", "--version"), firmware),
         Finding("LiteRT", "reference of uint8", _package("ai-edge-litert"), _pip("litert")),
         Finding("onnx", "compiling ONNX models", _package("onnx"), _pip("onnx")),
-        Finding("matplotlib", "report --png", _package("matplotlib"), _pip("plots")),
         *sorted(_fvps(), key=lambda finding: finding.purpose),
     )
 

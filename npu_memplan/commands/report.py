@@ -31,7 +31,6 @@ from ..problem import Lifetime, Plan, Problem
 @click.option("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
 @click.option("--plan", "plan_file", type=FILE, metavar="PLAN", help="The plan (.csv or .json) of a problem file.")
 @click.option("-o", "--output", type=FOLDER, metavar="DIR", help="Where to write; default: beside plan.json.")
-@click.option("--png", is_flag=True, help="Also draw memory.png (needs matplotlib).")
 @click.option("--table", is_flag=True, help="Print the table of memory.txt, write nothing.")
 @click.option("--against", type=FOLDER, metavar="DIRECTORY",
               help="Also write compare.html: this model beside another one, and say what differs.")  # fmt: skip
@@ -42,7 +41,6 @@ def report_command(
     external: tuple[Path, ...],
     plan_file: Path | None,
     output: Path | None,
-    png: bool,
     table: bool,
     against: Path | None,
     as_json: bool,
@@ -67,7 +65,7 @@ def report_command(
     other = None if against is None else Artifact.load_verified(against)
     target = directory if output is None else output
     with show_progress(f"drawing {artifact.name}"):
-        written = write_reports(artifact, target, png, directory)
+        written = write_reports(artifact, target, directory)
     changes = None
     if other is not None and against is not None:
         from ..report.page.compare import compare_page

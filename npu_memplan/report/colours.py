@@ -1,4 +1,4 @@
-"""Letters and colours of kinds, colours of agents, shared by the maps in text, SVG, PNG and HTML.
+"""Letters and colours of kinds, colours of agents, shared by the maps in text and HTML.
 
 Invariant: every `BufferKind` and every `Agent` set has exactly one colour, and neighbours
 in the legend differ in lightness too, so that the map survives a grey printer and the

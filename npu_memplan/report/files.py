@@ -1,5 +1,5 @@
-"""The stage `write`: a compiled model as the files of an artifact directory, with tables, a trace for Perfetto and a
-picture.
+"""The stage `write`: a compiled model as the files of an artifact directory, with tables and a trace for
+Perfetto.
 
 Invariant: every file is listed in plan.json, which is written last, and is complete or absent (written to a temporary
 sibling, then renamed). Every number is one of `plan.json` or follows from it; the same plan gives the same bytes.
@@ -7,7 +7,6 @@ sibling, then renamed). Every number is one of `plan.json` or follows from it; t
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +24,7 @@ from ..files.paths import write_files
 from ..options import NO_NPU
 from ..sizes import bytes_and_kib
 from ..stages import Compiled
-from .colours import KIND_COLOURS, KIND_LABELS, agents_of
+from .colours import agents_of
 from .facts.memory import PoolView, Rectangle, memory_view
 from .facts.npu_work import call_estimates, describe_operations
 from .page.html import html_report
@@ -38,10 +37,8 @@ class ReportError(NpuMemplanError):
     """A report cannot be written, or names something that is not there."""
 
 
-def write_reports(
-    artifact: Artifact, directory: Path, png: bool = False, streams: Path | None = None
-) -> dict[str, Path]:
-    """Write all report files into `directory`; role -> path. `png` needs matplotlib.
+def write_reports(artifact: Artifact, directory: Path, streams: Path | None = None) -> dict[str, Path]:
+    """Write all report files into `directory`; role -> path.
 
     `streams` is the artifact's directory, when its command streams are to be read for labels.
     """
@@ -53,8 +50,6 @@ def write_reports(
         "trace": ("trace.json", trace_json(artifact, streams)),
     }
     files = {role: (name, text.encode()) for role, (name, text) in texts.items()}
-    if png:
-        files["png"] = ("memory.png", png_map(artifact))
     written = write_files(directory, dict(files.values()))
     return {role: written[name] for role, (name, _) in files.items()}
 
@@ -164,43 +159,6 @@ def _lane_rectangles(pool: PoolView) -> Iterator[tuple[int, Rectangle]]:
             free.append(0)
         free[lane] = r.last
         yield lane, r
-
-
-def png_map(artifact: Artifact, dpi: int = 150) -> bytes:
-    """The map as PNG, drawn by matplotlib (`pip install 'npu_memplan[plots]'`)."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ReportError("a PNG needs matplotlib, which is not installed; pip install 'npu_memplan[plots]'") from None
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Patch
-    from matplotlib.patches import Rectangle as Box
-
-    view = memory_view(artifact.problem, artifact.plan)
-    pools = [p for p in view.pools if p.rectangles] or list(view.pools[:1])
-    kinds = {b.name: b.kind for b in artifact.problem.buffers}
-    figure, axes = pyplot.subplots(max(1, len(pools)), 1, figsize=(8, 3.6 * max(1, len(pools))), squeeze=False)
-    for axis, pool in zip(axes[:, 0], pools, strict=False):
-        boxes = [Box((r.first, r.low / 1024), r.last - r.first, (r.high - r.low) / 1024) for r in pool.rectangles]
-        colours = [KIND_COLOURS[kinds[r.buffer]] for r in pool.rectangles]
-        axis.add_collection(PatchCollection(boxes, facecolors=colours, edgecolors="white", linewidths=0.4))
-        axis.set_xlim(0, view.end)
-        axis.set_ylim(0, max(pool.used_bytes, 1) / 1024 * 1.03)
-        axis.axhline(pool.lower_bound_bytes / 1024, color="#2f9e6e", linestyle="--", linewidth=0.9)
-        if pool.pool.size_bytes is not None and pool.pool.size_bytes <= pool.used_bytes * 1.03:
-            axis.axhline(pool.pool.size_bytes / 1024, color="#d1495b", linestyle=":", linewidth=0.9)
-        axis.set_ylabel(f"{pool.pool.name}, KiB")
-        axis.set_xlabel("point of the program")
-    present = sorted(set(kinds.values()), key=list(KIND_COLOURS).index)
-    handles = [Patch(facecolor=KIND_COLOURS[k], label=KIND_LABELS[k]) for k in present]
-    figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0, 1, 0.93))
-    sink = io.BytesIO()
-    figure.savefig(sink, format="png", dpi=dpi, metadata={"Software": None})
-    pyplot.close(figure)
-    return sink.getvalue()
 
 
 class BoardFitError(RefusalError):

@@ -77,7 +77,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FVP_PATH", raising=False)
     monkeypatch.delenv("CC", raising=False)
     known = doctor.metadata.version
-    absent = ("unicorn", "tflite-micro", "ai-edge-litert", "onnx", "matplotlib")
+    absent = ("unicorn", "tflite-micro", "ai-edge-litert", "onnx")
 
     def version(name: str) -> str:
         if name in absent:
@@ -112,7 +112,6 @@ def test_doctor_on_a_bare_machine_prints_what_to_install(bare_machine: None, mon
         "libnewlib-arm-none-eabi",
         f"  LiteRT: pip install '{required('ai-edge-litert')}'",
         f"  onnx: pip install '{required('onnx')}'",
-        f"  matplotlib: pip install '{required('matplotlib')}'",
         f"  {FVPS}: {FVP_HINT}",
     ]
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -121,7 +121,7 @@ def test_it_is_planned_and_reported(tmp_path: Path, name: str, text: str) -> Non
     problem = read_problem(path)
     write_plan(tmp_path / "plan.json", problem, plan(problem))
     artifact = bare_artifact(path, tmp_path / "plan.json")
-    written = write_reports(artifact, tmp_path, png=True)
+    written = write_reports(artifact, tmp_path)
     assert sum(file.stat().st_size for file in written.values()) < 200_000
     assert ("[/nope]" in written["table"].read_text()) == (name == "markup.csv")
     assert artifact.notes == (("point 0 here is point -7 of the problem",) if name == "early.csv" else ())

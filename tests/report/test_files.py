@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.files.paths import OutputError, write_whole
-from npu_memplan.report.files import buffers_csv, png_map, summary_csv, trace_json, write_reports
+from npu_memplan.report.files import buffers_csv, summary_csv, trace_json, write_reports
 from npu_memplan.report.page.html import html_report, report_data
 from npu_memplan.verify import VerificationError
 from tests.support.entry import invoke
@@ -105,11 +105,6 @@ def test_no_name_can_leave_the_data_element(small: Artifact) -> None:
     page = html_report(dataclasses.replace(small, name="</script><script>alert(1)</script>"))
     assert "<script>alert" not in page
     assert page.count("</script>") == html_report(small).count("</script>")
-
-
-def test_png_is_drawn_when_matplotlib_is_there(small: Artifact) -> None:
-    pytest.importorskip("matplotlib")
-    assert png_map(small, dpi=40).startswith(b"\x89PNG")
 
 
 def test_report_command_writes_all_files_and_nothing_else(small: Artifact, tmp_path: Path) -> None:
