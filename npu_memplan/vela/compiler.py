@@ -19,7 +19,7 @@ from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
 from ..process.incidents import Fallback, fall_back
 from ..process.programs import python_module, run_program
-from .worker import BUSY, cpu_limit_s, ini_text, resolve_configuration, run_regor, vela_error
+from .worker import BUSY, cpu_limit_s, ini_text, resolve_configuration, run_regor, vela_error, with_stated_shapes
 from .worker import VelaError as VelaError
 from .worker import VelaOptions as VelaOptions
 from .worker import start_compile as start_compile
@@ -148,7 +148,7 @@ def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, .
     limit_s = cpu_limit_s(model)
     with scratch_folder("vela") as folder:
         source = folder / "model.tflite"
-        source.write_bytes(model)
+        source.write_bytes(with_stated_shapes(model))
         command = python_module("ethosu.vela", str(source), "--debug-force-legacy-core")
         config = folder / "vela.ini"
         config.write_text(ini_text(options), encoding="utf-8")

@@ -24,6 +24,7 @@ from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import Architecture, accelerator
 from ..files.folders import scratch_folder
 from ..files.paths import read_text
+from ..models.flatbuffer import FlatTable, target_at
 from ..names import printable_text
 from ..process.ending import raise_lack_of_memory
 from ..process.programs import end_program, python_child, start_program, wait_for_end
@@ -200,7 +201,9 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
         folder = stack.enter_context(scratch_folder("vela"))
         printed, result = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         with tempfile.TemporaryFile() as requested:
-            requested.write(json.dumps(request).encode() + b"\0" + model)
+            requested.write(
+                json.dumps(request).encode() + b"\0" + (with_stated_shapes(model) if form == "TFLITE" else model)
+            )
             requested.seek(0)
             process = start_program(
                 python_child(_WORKER, str(result.fileno()), flags=("-S",)),
@@ -213,6 +216,21 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
             )
         stack.callback(end_program, process)
         return _Worker(process, printed, result, stack.pop_all())
+
+
+# Fields of TFLite's tables Model, SubGraph and Tensor.
+_SUBGRAPHS, _TENSORS, _SHAPE, _SIGNATURE = 2, 0, 0, 7
+
+
+def with_stated_shapes(model: bytes) -> bytes:
+    """The TFLite file `model` with empty shape signatures: Vela takes -1 in one for an extent of 1."""
+    data = bytearray(model)
+    for graph in FlatTable(model, target_at(model, 0)).tables(_SUBGRAPHS):
+        for tensor in graph.tables(_TENSORS):
+            signature = tensor.elements(_SIGNATURE, 4)
+            if signature and signature != tensor.elements(_SHAPE, 4):
+                data[signature.start - 4 : signature.start] = bytes(4)  # its length
+    return bytes(data)
 
 
 def reason_in(printed: Sequence[str]) -> str:

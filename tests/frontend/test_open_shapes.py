@@ -13,6 +13,7 @@ import pytest
 from npu_memplan.models.folding import fold_constants, with_static_shapes
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from npu_memplan.problem import Agent
 from tests.frontend.test_folding import started, to_a_matrix, twice_as_large
 from tests.support.in_steps import HOST, equals_reference
 from tests.support.tflite_builder import ModelBuilder, TensorSpec
@@ -111,6 +112,19 @@ def test_a_chain_of_shapes_is_compiled_and_exact(
     artifact = equals_reference(left_open(made, leave), tmp_path, 2, options)
     assert [slot.shape for slot in artifact.outputs] == wanted
     assert {o.kind for o in artifact.operators} <= {"RELU", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR"}
+
+
+@pytest.mark.parametrize("signature", [(-1, 4, 6, 8), (-1,) * 4, (7,)])
+@pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u85-256"])
+def test_vela_compiles_the_stated_shape(signature: tuple[int, ...], npu: str, tmp_path: Path) -> None:
+    """It takes -1 in a signature for an extent of 1, so that all images but the first were left out."""
+    b = ModelBuilder()
+    x = b.tensor((3, 4, 6, 8), "int8", 0.05, 3, signature=signature)
+    y = b.tensor((3, 2, 6, 8), "int8", 0.05, 3, signature=signature)
+    b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **_STEPS, FilterHeight=2, FilterWidth=1)
+    options = CompileOptions(npu, npu_compiler="vela")
+    (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
+    assert operator.agent is Agent.NPU
 
 
 def test_a_shape_of_the_networks_values_stays_open() -> None:
