@@ -52,6 +52,11 @@ class Tensor:
         """The per-tensor zero point; 0 when not quantised."""
         return self.zero_points[0] if self.zero_points else 0
 
+    @property
+    def is_packed_by_channel(self) -> bool:
+        """Whether these are weights of 4 bits with a scale for each channel."""
+        return self.is_packed and len(self.scales) > 1
+
     def array(self) -> NDArray[Any]:
         """The constant as an array of `shape` and `dtype`; `NetworkError` when it is no constant."""
         if self.data is None:

@@ -10,13 +10,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.kernels import TFLiteReference
-from npu_memplan.exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, MICRO, Code, Exactness, operator_claim, reference_of
+from fvp_runner.references.kernels import LITERT_NAME, TFLiteReference
+from npu_memplan.exactness import (
+    EXACT,
+    EXACT_AS_A_WHOLE,
+    LIBRARY,
+    LITERT,
+    MICRO,
+    Code,
+    Exactness,
+    operator_claim,
+    reference_of,
+)
 from npu_memplan.frontend.host_ops import supported_names
 from npu_memplan.frontend.tflite.lifted import import_tflite
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.problem import Agent
+from tests.support.in_steps import equals_reference
 from tests.support.many_operators import LEVELS, Together, assert_equals_references, networks_that_differ, run_sanitized
 from tests.support.operator_table import plain_values, row
 from tests.support.tflite_builder import TensorSpec, write_model
@@ -100,6 +113,29 @@ def test_weights_of_four_bits(tmp_path: Path) -> None:
     kinds = "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"
     models = {f"{kind}{number}": of_four_bits(kind, number) for kind in kinds for number in range(MODELS)}
     assert_equals_references(models, values, tmp_path, what="tflite-micro")
+
+
+def test_four_bits_with_a_scale_for_each_unit(tmp_path: Path) -> None:
+    """tflite-micro refuses them, and LiteRT rounds once: halves of a step on the NPU and on the CPU would differ."""
+    x, y = TensorSpec((90, 16), "int8", 0.01, 29), TensorSpec((90, 12), "int8", 0.004, -44)
+    rng = np.random.default_rng(5)
+    scales = tuple(np.float32(rng.uniform(0.01, 0.02, 12)).tolist())
+    weights = TensorSpec((12, 16), "int4", scales, data=rng.integers(0, 256, 96, np.uint8))
+    bias = TensorSpec((12,), "int32", data=rng.integers(-900, 900, 12, np.int32))
+    model = write_model("FULLY_CONNECTED", [x, weights, bias], [y], ("FullyConnectedOptions", {}))
+    assert_equals_references({"units": model}, values, tmp_path, what=LITERT_NAME)
+    (operator,) = equals_reference(model, tmp_path, 3, CompileOptions("ethos-u55-128", npu_compiler="tvm")).operators
+    assert (operator.agent, operator.claim.exactness, operator.claim.reference) == (Agent.HOST, Exactness.EXACT, LITERT)
+
+
+def test_exponentials_up_to_infinity(tmp_path: Path) -> None:
+    """LiteRT's tables of int16 have numbers of float32 above exp(80), infinity above exp(88.7)."""
+    specs = [TensorSpec((2, 1000), "int16", scale, 0) for scale in (0.0025, 0.0027, 0.0034, 0.05)]
+    models = {
+        f"exp{i}": write_model("EXP", [spec], [replace(spec, scale=0.01)], ("ExpOptions", {}))
+        for i, spec in enumerate(specs)
+    }
+    assert_equals_references(models, values, tmp_path, what=LITERT_NAME)
 
 
 def test_vela_reads_no_four_bits() -> None:

@@ -354,8 +354,11 @@ def _logarithm(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
+_INFINITE = 128 * math.log(2)  # from here on exp() of float32
+
+
 def _exponential(x: float) -> float:
-    return math.exp(x) if x < 80 else math.inf
+    return math.exp(x) if x < _INFINITE else math.inf
 
 
 def _elu(x: float) -> float:

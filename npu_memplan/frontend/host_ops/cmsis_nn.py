@@ -66,6 +66,7 @@ def call_dense(work: Lowering, library: CmsisNN) -> None:
     options = work.options("FullyConnectedOptions")
     g = DenseGeometry.from_tensors(work.tensor(0), work.tensor(1), work.output(), options)
     require_supported(g.columns == g.units, "it has more weights than outputs")
+    require_supported(not work.tensor(1).is_packed_by_channel, "its weights have 4 bits and a scale for each unit")
     size = library.scratch_bytes("dense", (g.depth, g.units))
     several = int(len(work.tensor(1).scales) > 1)
     _call_weighted(

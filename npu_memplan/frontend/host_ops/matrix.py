@@ -128,8 +128,9 @@ class Products:
         self, work: Lowering, channels: int, *, data: int = 0, wide: bool = False, dense: bool = False
     ) -> None:
         """Weights are input 1, the bias (if any) the one after the data and them; `wide`: int16 sums are int64."""
-        self.work, self.dense = work, dense
+        self.work = work
         self.data, self.weights, self.output = work.tensor(data), work.tensor(1), work.output()
+        self.once = dense and (self.data.dtype == "uint8" or self.weights.is_packed_by_channel)  # as LiteRT's kernel
         bias = bias_of(work, max(data, 1) + 1, channels)
         self.kind, self.wide = "float32", False
         if not work.plain:
@@ -142,7 +143,7 @@ class Products:
         buffers = {name: work.read(position, name) for position, name in sorted(names.items())}
         self.source, self.matrix, self.bias = buffers["input"], buffers["weights"], buffers.get("bias")
         if not work.plain:
-            tables = self.scales.tables(self.wide).items()
+            tables = self.scales.tables(self.wide, self.once and not self.wide).items()
             self.tables = {name: work.table(name, values) for name, values in tables}
         self.total = work.function.local("sum", self.kind)
 
@@ -163,8 +164,10 @@ class Products:
         if self.work.plain:
             total = total if self.bias is None else total + raw_load(self.bias, [channel])
             return clamp_activation(function, total, activation, self.kind)
-        if self.dense and self.data.dtype == "uint8":  # LiteRT's kernel rounds these once
+        if self.once and not self.tables:
             scaled = multiply_rounded_once(total, self.scales.multipliers[0], self.scales.shifts[0])
+        elif self.once:
+            scaled = self.scales.apply(function, cast(total, "int64"), self.tables, channel, wide=True)
         else:
             scaled = self.scales.apply(function, total, self.tables, channel, self.wide)
         return clamp_to_activation(scaled, activation, self.output)
@@ -173,7 +176,7 @@ class Products:
     def has_kernel(self) -> bool:
         """Whether a C kernel computes it: int8, with int32 sums."""
         eight = self.data.dtype == self.weights.dtype == self.output.dtype == "int8" and self.kind == "int32"
-        return eight and not self.weights.zero_point and self.scales.are_small
+        return eight and not self.once and not self.weights.zero_point and self.scales.are_small
 
     def name_kernel(self, names: str, target: Buffer, sizes: Sequence[int], activation: int) -> None:
         """Name the C kernel that computes it, with its buffers, `sizes`, zero points, limits, and the first scale."""

@@ -431,10 +431,13 @@ class ChannelScales:
         """Whether C kernels take them: no shift moves all bits out of an int32."""
         return all(-31 <= shift <= 30 for shift in self.shifts)
 
-    def tables(self, wide: bool) -> dict[str, Any]:
-        """The arrays that `apply` wants, by name; none when all channels are equal."""
+    def tables(self, wide: bool, once: bool = False) -> dict[str, Any]:
+        """The arrays that `apply` wants, by name; none when all channels are equal; `once`: it rounds an int32 once."""
         if len(set(zip(self.multipliers, self.shifts, strict=True))) == 1:
             return {}
+        if once:
+            shifts = np.array([31 - shift for shift in self.shifts], np.int32)
+            return {"multiplier": np.array(self.multipliers, np.int32), "shift": shifts}
         if wide:
             reduced = map(reduce_multiplier, self.multipliers, self.shifts)
             return {

@@ -297,7 +297,7 @@ def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
     if code is Code.LIFTED and operator.name not in _MOVING and _of_constants(network, operator):
         return "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own"
     of_npus = code in (Code.LIFTED, Code.LOWERED)
-    otherwise = _rescaled_reason(network, operator) or _of_lstm(network, operator) if of_npus else ""
+    otherwise = _rescaled_reason(network, operator) or _held_to_litert(network, operator) if of_npus else ""
     return otherwise or _undefined_reason(network, operator)
 
 
@@ -310,11 +310,13 @@ def _of_constants(network: Network, operator: CpuOperator) -> bool:
     return bool(read) and all(tensor.data is not None and not tensor.is_variable for tensor in read)
 
 
-def _of_lstm(network: Network, operator: CpuOperator) -> str:
-    """Why the NPU's LSTM is not its reference's."""
-    if operator.name != HYBRID_LSTM or not holds_intermediates(network, operator):
-        return ""
-    return "its intermediate tensors have elements: tflite-micro refuses it, and LiteRT computes gates otherwise"
+def _held_to_litert(network: Network, operator: CpuOperator) -> str:
+    """Why the NPU's operator is not that of LiteRT, which it is held to where tflite-micro refuses it."""
+    if operator.name == HYBRID_LSTM and holds_intermediates(network, operator):
+        return "its intermediate tensors have elements: tflite-micro refuses it, and LiteRT computes gates otherwise"
+    if operator.name == "FULLY_CONNECTED" and network.tensors[operator.inputs[1]].is_packed_by_channel:
+        return "its weights have 4 bits and a scale for each unit: tflite-micro refuses it, and LiteRT rounds once"
+    return ""
 
 
 def _unclipped_reason(operator: CpuOperator) -> str:
@@ -580,7 +582,7 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     other = doubt_reason(code, network, operator)
     if other:
         return Claim(reason=other)
-    if operator.name == HYBRID_LSTM and holds_intermediates(network, operator):
+    if _held_to_litert(network, operator):
         return replace(found, reference=LITERT)
     if code is Code.LIFTED and (why := _unclipped_reason(operator)):
         return Claim(Exactness.UNPROVEN, found.reference, why)
