@@ -243,7 +243,7 @@ def value(expr: Any, known: Mapping[Any, Any]) -> Any:
 
 def _divide_down(a: Any, b: Any) -> tuple[Any, Any]:
     """Quotient, rounded down, and remainder."""
-    if np.any(np.equal(b, 0)):
+    if np.any(np.equal(b, 0)) if isinstance(b, np.ndarray) else b == 0:
         raise Unknown("a division by 0")
     return a // b, a % b
 

@@ -18,7 +18,7 @@ import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
+from graphlib import CycleError
 from typing import Any
 
 import tvm_ffi
@@ -394,16 +394,24 @@ def _sort_names(below: Mapping[str, set[tuple[str, int]]], at: Mapping[str, int]
     place = {name: i for i, name in enumerate(ordered)}
     if all(place[other] < place[name] for name, others in below.items() for other, _ in others):
         return ordered
-    sorter = TopologicalSorter({name: {other for other, _ in others} for name, others in below.items()})
-    sorter.prepare()
-    ready: list[tuple[int, str]] = []
+    left: dict[str, int] = {}  # how many are below each and not yet found
+    above: dict[str, list[str]] = {}
+    for name, others in below.items():
+        names = {other for other, _ in others}
+        left[name] = len(names)
+        for other in names:
+            above.setdefault(other, []).append(name)
+    ready = [place[name] for name, count in left.items() if not count]
+    heapq.heapify(ready)
     found = []
-    while sorter.is_active():
-        for name in sorter.get_ready():
-            heapq.heappush(ready, (at[name], name))
-        _, lowest = heapq.heappop(ready)
-        sorter.done(lowest)
-        found.append(lowest)
+    while ready:
+        found.append(ordered[heapq.heappop(ready)])
+        for name in above.get(found[-1], ()):
+            left[name] -= 1
+            if not left[name]:
+                heapq.heappush(ready, place[name])
+    if len(found) < len(below):
+        raise CycleError
     return found
 
 

@@ -318,8 +318,8 @@ class Model:
         if self.special:
             for i in self.special:
                 self.look(10 * len(sets[i]))
-                for j in tuple(sets[i]):
-                    if self.is_special(i, j) and not self.zones(i, j):
+                for j in tuple(sets[i]) if i in self.in_parts else self.allowing.get(i, set()) & sets[i]:
+                    if not self.zones(i, j):
                         sets[i].discard(j)
                         sets[j].discard(i)
         return [sorted(found) for found in sets]

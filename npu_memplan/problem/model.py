@@ -94,6 +94,12 @@ class Buffer:
     producer: str = ""  # label of the operation that first writes it (constants: the model), for reports
     consumers: tuple[str, ...] = ()  # labels of the operations that read it
 
+    def with_size(self, size_bytes: int) -> Buffer:
+        """The same buffer of another size; `replace` takes twice as long, and thousands are made."""
+        behind = (self.lifetimes, self.alignment, self.pools, self.agents, self.kind, self.fixed)
+        traffic = (self.read_bytes, self.write_bytes, self.producer, self.consumers)
+        return Buffer(self.name, size_bytes, *behind, *traffic)
+
     def lives_at(self, point: int) -> bool:
         """True when its bytes must be kept at `point`."""
         return any(life.first <= point < life.last for life in self.lifetimes)

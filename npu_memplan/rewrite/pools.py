@@ -18,9 +18,9 @@ from __future__ import annotations
 import ast
 import heapq
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, partial, reduce
 from itertools import combinations
 from typing import Any
 
@@ -127,7 +127,7 @@ def fill(pool: PlannedPool, byte: int) -> Any:
     return tirx.PrimFunc([target], body).with_attr({"s_tir": True, "tirx.noalias": True})
 
 
-NOALIAS = "tirx.noalias"
+NOALIAS, ON_HOST = "tirx.noalias", "tirx.is_host_func"
 _POINTERS = ("tirx.buffer_data", "tirx.address_of", "tirx.tvm_access_ptr", "tirx.call_extern", "tirx.tvm_call_packed")
 
 
@@ -213,8 +213,8 @@ def sharing(sites: Iterable[Site]) -> dict[int, int] | None:
             spans.setdefault(slot.pool, []).append(_Span(index, tensor.name, reach))
         for ones in spans.values():
             for one, other in combinations(ones, 2):
-                if one.may_meet(other, site.apart):
-                    joined = {found.get(one.storage, one.storage), found.get(other.storage, other.storage)}
+                joined = {found.get(one.storage, one.storage), found.get(other.storage, other.storage)}
+                if len(joined) == 2 and one.may_meet(other, site.apart):
                     found |= {one.storage: min(joined), other.storage: min(joined)}
                     found |= {member: min(joined) for member, group in found.items() if group in joined}
     return found
@@ -276,12 +276,33 @@ def item_bytes(dtype: str) -> int:
 
 def has_threads(function: Any) -> bool:
     """Whether a kernel has threads of its own."""
-    kinds = any(loop.kind == tirx.ForKind.THREAD_BINDING for loop in nodes_of(function.body, tirx.For))
-    return kinds or any(stmt.attr_key == "thread_extent" for stmt in nodes_of(function.body, tirx.AttrStmt))
+    if function.attrs is not None and function.attrs.get(ON_HOST, False):
+        return False
+    found = nodes_of(function.body, tirx.For, tirx.AttrStmt)
+    return any(
+        one.kind == tirx.ForKind.THREAD_BINDING if isinstance(one, tirx.For) else one.attr_key == "thread_extent"
+        for one in found
+    )
 
 
 Definitions = Sequence[Sequence[tuple[Any, Any]]]
-"""Level by level: (variable, its value, an expression of symbols and of variables of earlier levels)."""
+"""Level by level: (variable, its value: a `Selection`, or an expression of symbols and variables of earlier levels)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The value that is taken: a number or a variable for each of `taken`, one of which is 1 and the others are 0."""
+
+    taken: Sequence[Any]
+    values: Sequence[Any]
+
+    def terms(self) -> list[tuple[list[Any], Any]]:
+        """Sums of `taken`, each times a value; their sum is the one that is taken."""
+        found: dict[Any, list[Any]] = {}
+        for variable, value in zip(self.taken, self.values, strict=True):
+            found.setdefault(value, []).append(variable)
+        return [(variables, value) for value, variables in found.items() if type(value) is not int or value]
+
 
 _PAIRS = {
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod, tirx.Min, tirx.Max),
@@ -308,9 +329,12 @@ def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> tuple[Any, li
     return made.function(), list(made.parameters)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # thousands are made: not frozen
 class _Value:
-    """An expression by `number`: variable or constant `expr`, what `stored` stores, or `kind` of its `parts`."""
+    """An expression by `number`: variable or constant `expr`, what `stored` stores, or `kind` of its `parts`.
+
+    `reads` are the statements whose values it reads.
+    """
 
     number: int
     expr: Any = None
@@ -319,13 +343,7 @@ class _Value:
     stored: int | None = None
     kind: Any = None
     parts: tuple[_Value, ...] = ()
-
-    def reads(self) -> Iterator[int]:
-        """The statements whose values it reads."""
-        if self.stored is not None:
-            yield self.stored
-        for part in self.parts:
-            yield from part.reads()
+    reads: frozenset[int] = frozenset()
 
 
 class _Evaluation:
@@ -352,22 +370,26 @@ class _Evaluation:
             for slot, (_, place) in zip(slots, self.statements, strict=True)
         ]
 
+        loads: dict[int, Any] = {}  # by statement
+
         def expr(value: _Value) -> Any:
             if value.stored is not None:
-                return tirx.BufferLoad(*memories[value.stored])
+                if value.stored not in loads:
+                    loads[value.stored] = tirx.BufferLoad(*memories[value.stored])
+                return loads[value.stored]
             return value.expr if value.kind is None else value.kind(*map(expr, value.parts))
 
         made = [
             tirx.BufferStore(memory, expr(value), index)
             for (value, _), (memory, index) in zip(self.statements, memories, strict=True)
         ]
-        attributes = {"s_tir": True, NOALIAS: True, "tirx.is_host_func": True}
+        attributes = {"s_tir": True, NOALIAS: True, ON_HOST: True}
         body = tirx.SeqStmt(made) if len(made) > 1 else made[0]
         return tirx.PrimFunc([results, others, *self.parameters.values()], body).with_attr(attributes)
 
     def slots(self) -> list[int]:
         """A place among the others for what each statement stores; 0 for a result, which has its own."""
-        used = [{i for i in value.reads() if self.statements[i][1] is None} for value, _ in self.statements]
+        used = [{i for i in value.reads if self.statements[i][1] is None} for value, _ in self.statements]
         last = {value: at for at, values in enumerate(used) for value in values}
         found: list[int] = []
         free: list[int] = []
@@ -385,7 +407,8 @@ class _Evaluation:
     def store_value(self, value: _Value, place: int | None = None) -> _Value:
         """The same value, stored at a `place` of the results or among the others."""
         self.statements.append((value, place))
-        return _Value(value.number, known=value.known, stored=len(self.statements) - 1)
+        at = len(self.statements) - 1
+        return _Value(value.number, known=value.known, stored=at, reads=frozenset((at,)))
 
     def number(self, what: Any) -> int:
         """One number for equal expressions: the keys of nested operations would be as long as these written out."""
@@ -393,10 +416,9 @@ class _Evaluation:
 
     def value(self, expr: Any) -> _Value:
         """The value of an expression of symbols and variables."""
-        known = static_extent(expr)
-        if known is not None:
-            return _Value(self.number(("constant", known)), as_expr(known), symbolic=False, known=known)
         kind = type(expr)
+        if kind is not ir.Var and (known := static_extent(expr)) is not None:
+            return _Value(self.number(("constant", known)), as_expr(known), symbolic=False, known=known)
         if kind not in _PAIRS:  # a set: `isinstance` of so many classes of TVM's is dear
             if isinstance(expr, ir.Var):
                 if hash(expr) not in self.values:
@@ -405,14 +427,32 @@ class _Evaluation:
                 return self.values[hash(expr)]
             if kind is tirx.Cast:
                 return self.value(expr.value)
+            if kind is Selection:
+                return self.selection(expr)
             kind = tirx.Select
-        parts = [self.value(part) for part in _parts(expr)]
+        return self.operation(kind, [self.value(part) for part in _parts(expr)])
+
+    def selection(self, chosen: Selection) -> _Value:
+        """The value of a selection."""
+        found = [
+            self.operation(tirx.Mul, [self.sum(map(self.value, variables)), self.value(value)])
+            for variables, value in chosen.terms()
+        ]
+        return self.sum(found)
+
+    def sum(self, values: Iterable[_Value]) -> _Value:
+        """The sum of values."""
+        return reduce(lambda a, b: self.operation(tirx.Add, [a, b]), values)
+
+    def operation(self, kind: Any, parts: list[_Value]) -> _Value:
+        """The value of `kind` of its `parts`."""
         key = self.number((kind, *(part.number for part in parts)))
         if key not in self.known:
             symbolic = any(part.symbolic for part in parts)
             if kind in _DIVISIONS:
                 parts[1] = self.divisor(parts[1])
-            found = _Value(key, symbolic=symbolic, kind=kind, parts=tuple(parts))
+            reads = frozenset[int]().union(*(part.reads for part in parts))
+            found = _Value(key, symbolic=symbolic, kind=kind, parts=tuple(parts), reads=reads)
             product_with_number = kind is tirx.Mul and any(part.known is not None for part in parts)
             stored = symbolic and kind in _STORED and not product_with_number
             self.known[key] = self.store_value(found) if stored else found
@@ -425,8 +465,8 @@ class _Evaluation:
         key = self.number(("divisor", value.number))
         if key not in self.known:
             zero, one = (_Value(self.number(("constant", n)), as_expr(n), known=n) for n in (0, 1))
-            is_zero = _Value(-1, symbolic=value.symbolic, kind=tirx.EQ, parts=(value, zero))
-            other = _Value(key, symbolic=value.symbolic, kind=tirx.Select, parts=(is_zero, one, value))
+            is_zero = replace(value, number=-1, stored=None, kind=tirx.EQ, parts=(value, zero))
+            other = replace(value, number=key, stored=None, kind=tirx.Select, parts=(is_zero, one, value))
             self.known[key] = self.store_value(other)
         return self.known[key]
 
@@ -480,15 +520,18 @@ class FormulaError(NpuMemplanError):
 
 def formula(expr: Any, *, choices: bool = False) -> str:
     """The text of an integer expression, e.g. `(h * 2)`."""
-    if (known := static_extent(expr)) is not None:
-        return str(known)
-    text = partial(formula, choices=choices)
-    if sign := (_SIGNS if choices else _INFIX).get(type(expr)):
-        return f"({text(expr.a)} {sign} {text(expr.b)})"
-    if choices and type(expr) in _CHOICES:
-        return f"{_CHOICES[type(expr)]}({text(expr.a)}, {text(expr.b)})"
     if isinstance(expr, ir.Var):
         return str(expr.name)
+    if (known := static_extent(expr)) is not None:
+        return str(known)
+    if sign := (_SIGNS if choices else _INFIX).get(type(expr)):
+        return f"({formula(expr.a, choices=choices)} {sign} {formula(expr.b, choices=choices)})"
+    text = partial(formula, choices=choices)
+    if isinstance(expr, Selection):
+        products = [f"({_sum_text(map(text, own))} * {text(value)})" for own, value in expr.terms()]
+        return _sum_text(products)
+    if choices and type(expr) in _CHOICES:
+        return f"{_CHOICES[type(expr)]}({text(expr.a)}, {text(expr.b)})"
     if isinstance(expr, tirx.Cast):
         return text(expr.value)
     if choices and isinstance(expr, tirx.Not):
@@ -500,6 +543,10 @@ def formula(expr: Any, *, choices: bool = False) -> str:
         condition, yes, no = choice
         return f"({text(yes)} if {text(condition)} else {text(no)})"
     raise FormulaError(f"the extent {expr} has no plain form; use sums, products, quotients and remainders")
+
+
+def _sum_text(terms: Iterable[str]) -> str:
+    return reduce(lambda a, b: f"({a} + {b})", terms)
 
 
 def evaluate(text: str, symbols: Mapping[str, int]) -> int:

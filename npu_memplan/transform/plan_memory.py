@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS
 from ..extract.liveness import Storage, labels, serves
 from ..extract.program import Program, RelaxTensor, entry_symbols
-from ..extract.tir import nodes_of, operator_of
+from ..extract.tir import operator_of
 from ..options import NO_NPU, CompileOptions
 from ..planners import prefetch
 from ..problem import Plan, Pool, Problem
@@ -121,14 +122,14 @@ class PlanMemory(TypedPass):
         check_symbols(chosen.bounds, (symbol.name for f in functions for symbol in entry_symbols(f)))
         module = legalize(module)
         names = _open_functions(module)
-        uses = {gv.name_hint: nodes_of(f.body, tvm.ir.GlobalVar) for gv, f in module.functions.items()}
-        called = {gv.name_hint for caller in _relax_functions(module) for gv in uses[caller]}
+        uses = {gv.name_hint: _Uses.of_function(f) for gv, f in module.functions.items()}
+        called = {gv.name_hint for caller in _relax_functions(module) for gv in uses[caller].references}
         outlines: dict[Any, Any] = {}  # of kernels that several functions call
         extracted = (_extract_function(_part(module, name, uses), name, chosen, called, outlines) for name in names)
         plans = Plans(len(names))
         laid = [lay(one, plans) for one in extracted]
         calls = (call for one in laid for call in one.extracted.program.calls)
-        replaced = {call.function for call in calls if not call.added} - _used_functions(module, names, uses)
+        replaced = {call.function for call in calls if not call.added} - _used_functions(names, uses)
         kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
         for one in laid:
             kernels.share(one.extracted.program, one.pools, one.slots, one.apart)
@@ -146,23 +147,38 @@ def _open_functions(module: Any) -> list[str]:
     return [name for name, f in _relax_functions(module).items() if POOLS not in f.attrs]
 
 
-def _used_functions(module: Any, planned: Collection[str], uses_in: Mapping[str, Sequence[Any]]) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The functions that a function refers to, and the calls in it."""
+
+    references: Sequence[Any]
+    calls: Sequence[Any]
+
+    @classmethod
+    def of_function(cls, function: Any) -> _Uses:
+        """Those of a function, in textual order."""
+        references: list[Any] = []
+        calls: list[Any] = []
+        kinds = [(tvm.ir.GlobalVar, references.append), (tvm.ir.Call, calls.append)]
+        tvm_ffi.structural_walk(function.body, kinds, order="pre")
+        return cls(references, calls)
+
+
+def _used_functions(planned: Collection[str], uses_in: Mapping[str, _Uses]) -> set[str]:
     """Names of functions that are used, by `uses_in`, other than by calls in those functions that are `planned`."""
     found: set[str] = set()
-    for gv, function in module.functions.items():
-        uses = Counter(used.name_hint for used in uses_in[gv.name_hint])
-        if gv.name_hint in planned:
-            for call in nodes_of(function.body, tvm.ir.Call):
-                called = (
-                    call.args[0] if operator_of(call).startswith(("relax.call_tir", "relax.vm.call_tir")) else call.op
-                )
-                if isinstance(called, tvm.ir.GlobalVar):
-                    uses[called.name_hint] -= 1
+    for name, own in uses_in.items():
+        uses = Counter(used.name_hint for used in own.references)
+        for call in own.calls if name in planned else ():
+            is_tir = operator_of(call).startswith(("relax.call_tir", "relax.vm.call_tir"))
+            called = call.args[0] if is_tir else call.op
+            if isinstance(called, tvm.ir.GlobalVar):
+                uses[called.name_hint] -= 1
         found.update(name for name, count in uses.items() if count > 0)
     return found
 
 
-def _part(module: Any, name: str, uses: Mapping[str, Sequence[Any]]) -> Any:
+def _part(module: Any, name: str, uses: Mapping[str, _Uses]) -> Any:
     """The module of the function called `name` and of what it refers to, by `uses`; no other concerns its plan."""
     wanted, found = [module.get_global_var(name)], {}
     while wanted:
@@ -170,7 +186,7 @@ def _part(module: Any, name: str, uses: Mapping[str, Sequence[Any]]) -> Any:
         if gv.name_hint not in found:
             found[gv.name_hint] = gv
             if gv.name_hint == name or isinstance(module[gv], tvm.tirx.PrimFunc):
-                wanted += uses[gv.name_hint]
+                wanted += uses[gv.name_hint].references
     functions = {gv: module[gv] for gv in found.values()}
     return tvm.IRModule(functions, module.attrs, dict(module.global_infos.items()))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError
@@ -24,6 +23,7 @@ from ..extract.symbolic import ZERO, Formulas, Sample, as_expr, orient
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Buffer, Lifetime, Plan, Problem
+from ..rewrite.pools import Selection
 
 SMALL = 1024
 """Bytes of a buffer that a kernel has on its stack when nothing is planned, at most."""
@@ -181,8 +181,7 @@ class _Search:
         """The problem at a sample."""
         values = self.values[sample]
         buffers = tuple(
-            replace(b, size_bytes=values[self.dynamic[b.name]]) if b.name in self.dynamic else b
-            for b in self.problem.buffers
+            b.with_size(values[self.dynamic[b.name]]) if b.name in self.dynamic else b for b in self.problem.buffers
         )
         overlaps = tuple(
             replace(o, highest=-values[self.distances[o.first, o.second]])
@@ -232,17 +231,21 @@ class _Search:
         for b in self.problem.buffers:
             home = homes[b.name]
             place = None if home.pool in self.pools else (home.pool, home.offset_bytes)
-            buffers.append(replace(b, pools=(home.pool,), fixed=place))
+            same = b.fixed == place and (b.pools == (home.pool,) or len(self.problem.pools) == 1)
+            buffers.append(b if same else replace(b, pools=(home.pool,), fixed=place))
         self.problem = replace(self.problem, buffers=tuple(buffers))
-        self.quick = self.quick_bounds()
+        self.quick = self.quick_bounds({name: home.pool for name, home in homes.items()})
 
-    def quick_bounds(self) -> list[float]:
-        """No more than `bound` at each sample: bytes live at one point, less what every overlap there can share."""
+    def quick_bounds(self, homes: Mapping[str, str]) -> list[float]:
+        """Of buffers in the pools `homes`, no more than `bound` at each sample: bytes live at one point, less what
+        every overlap there can share.
+        """
         problem = self.problem
         if problem.aliases or problem.conflicts:  # these count otherwise
             return [1.0] * len(self.points)
         end = 1 + max((life.last for b in problem.buffers for life in b.lifetimes), default=0)
         changes = {pool: np.zeros((len(self.points), end)) for pool in self.pools}
+        arrays: dict[int, Any] = {}  # of numbers of sizes
         sizes: dict[str, Any] = {}
 
         def count(pool: str, first: int, last: int, amount: Any) -> None:
@@ -251,13 +254,15 @@ class _Search:
 
         for b in problem.buffers:
             known = self.dynamic.get(b.name)
-            sizes[b.name] = np.array([b.size_bytes if known is None else v[known] for v in self.values], float)
-            for life in b.lifetimes if b.pools[0] in changes else ():
-                count(b.pools[0], life.first, life.last, sizes[b.name])
+            if known is not None and known not in arrays:
+                arrays[known] = np.array([v[known] for v in self.values], float)
+            sizes[b.name] = np.full(len(self.values), float(b.size_bytes)) if known is None else arrays[known]
+            for life in b.lifetimes if homes[b.name] in changes else ():
+                count(homes[b.name], life.first, life.last, sizes[b.name])
         buffers = {b.name: b for b in problem.buffers}
         for o in problem.overlaps:
             one, other = buffers[o.first], buffers[o.second]
-            if one.pools == other.pools and one.pools[0] in changes:
+            if homes[o.first] == homes[o.second] and homes[o.first] in changes:
                 least = np.minimum(sizes[o.first], sizes[o.second])  # of what they can share: no less than they do
                 if (o.first, o.second) in self.distances or o.highest is not None:
                     known = self.distances.get((o.first, o.second))
@@ -265,7 +270,7 @@ class _Search:
                     least = np.clip(sizes[o.second] - behind, 0, least)
                 for x, y in itertools.product(one.lifetimes, other.lifetimes):
                     if x.meets(y):
-                        count(one.pools[0], max(x.first, y.first), min(x.last, y.last), -least)
+                        count(homes[o.first], max(x.first, y.first), min(x.last, y.last), -least)
         peaks = sum(np.cumsum(changed, axis=1).max(axis=1) for changed in changes.values())
         return [max(1.0, float(peak) * (1 - ROUNDING)) for peak in np.broadcast_to(peaks, len(self.points))]
 
@@ -384,13 +389,9 @@ class _Writer:
             return self.formula(numbers[0])
         key = ("choice", *numbers)
         if key not in self.known:
-            values = {number: self.formula(number) for number in numbers}
-            parts = []
-            for number, value in values.items():
-                own = [t for n, t in zip(numbers, self.taken, strict=True) if n == number]
-                parts.append(functools.reduce(operator.add, own) * value)
-            result, name = functools.reduce(operator.add, parts), f"{name}_{'_'.join(map(str, numbers))}"
-            self.known[key] = self.define(name, result, *self.taken, *values.values())
+            values = [self.formula(number) for number in numbers]
+            name = f"{name}_{'_'.join(map(str, numbers))}"
+            self.known[key] = self.define(name, Selection(self.taken, values), *self.taken, *values)
         return self.known[key]
 
     def define(self, name: str, expr: Any, *needed: Any) -> Any:

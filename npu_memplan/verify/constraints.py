@@ -8,12 +8,12 @@ buffers are checked by a sweep over time.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from ..errors import InternalError, NpuMemplanError
-from ..problem import AllowedOverlap, Buffer, BufferKind, Placement, Plan, Pool, Problem, used_bytes, validate
+from ..problem import Agent, AllowedOverlap, Buffer, BufferKind, Placement, Plan, Pool, Problem, used_bytes, validate
 from .last_writers import stale_reads
 from .streams import stream_faults
 
@@ -93,7 +93,10 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
     placed: dict[str, Placement] = {}
     found = [*_invalid_placements(problem, plan, placed)]
     pools = {pool.name: pool for pool in problem.pools}
+    allowed: dict[tuple[tuple[str, ...], frozenset[Agent]], set[str]] = {}  # names of pools
     for buffer in problem.buffers:
+        if (buffer.pools, buffer.agents) not in allowed:
+            allowed[buffer.pools, buffer.agents] = {pool.name for pool in problem.candidates(buffer)}
         if buffer.name not in placed:
             found.append(Violation(Constraint.MISSING, f"{buffer.name!r} has no placement", buffer.name))
         else:
@@ -101,7 +104,9 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
             where = (buffer.name, "", at.pool, at.offset_bytes, at.offset_bytes + buffer.size_bytes)
             found += [
                 Violation(constraint, text, *where)
-                for constraint, text in _buffer_violations(problem, buffer, at, pools[at.pool])
+                for constraint, text in _buffer_violations(
+                    problem, buffer, at, pools[at.pool], allowed[buffer.pools, buffer.agents]
+                )
             ]
     found.extend(_resident_violations(problem))
     found.extend(_stream_violations(problem))
@@ -130,7 +135,9 @@ def _invalid_placements(problem: Problem, plan: Plan, placed: dict[str, Placemen
             placed[name] = at
 
 
-def _buffer_violations(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Iterator[tuple[Constraint, str]]:
+def _buffer_violations(
+    problem: Problem, buffer: Buffer, at: Placement, pool: Pool, allowed: Collection[str]
+) -> Iterator[tuple[Constraint, str]]:
     """The broken constraints that concern one buffer and its pool, each in words."""
     name, start, stop = buffer.name, at.offset_bytes, at.offset_bytes + buffer.size_bytes
     if start < 0 or (pool.size_bytes is not None and stop > pool.size_bytes):
@@ -149,7 +156,7 @@ def _buffer_violations(problem: Problem, buffer: Buffer, at: Placement, pool: Po
         if (at.pool, at.offset_bytes) != buffer.fixed:
             fixed = f"{name!r} is fixed at offset {buffer.fixed[1]} of pool {buffer.fixed[0]!r}"
             yield Constraint.MOVED, f"{fixed}, the plan has offset {start} of {pool.name!r}"
-    elif pool.name not in {p.name for p in problem.candidates(buffer)}:
+    elif pool.name not in allowed:
         agents = ", ".join(sorted(a.value for a in buffer.agents))
         yield Constraint.UNREACHABLE, f"{name!r} (used by {agents}) may not live in pool {pool.name!r}"
 

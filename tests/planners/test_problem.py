@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
@@ -47,6 +47,14 @@ def test_lifetimes_are_half_open() -> None:
     assert not Lifetime(0, 2).meets(Lifetime(2, 3))
     assert A.meets(B)
     assert not Buffer("c", 1, (Lifetime(3, 5),)).meets(B)
+
+
+def test_another_size_changes_nothing_else() -> None:
+    full = Buffer(
+        "a", 1, B.lifetimes, 2, ("sram",), frozenset((Agent.NPU,)), BufferKind.STATE, ("sram", 4), 5, 6, "p", ("c",)
+    )
+    assert all(getattr(full, field.name) != field.default for field in fields(Buffer))
+    assert full.with_size(9) == replace(full, size_bytes=9)
 
 
 def test_lookup_names_what_there_is() -> None:

@@ -14,7 +14,7 @@ from tvm import ir, tirx
 
 from npu_memplan.extract.program import number
 from npu_memplan.extract.tir import nodes_of
-from npu_memplan.rewrite.pools import evaluation, used_by
+from npu_memplan.rewrite.pools import Selection, evaluate, evaluation, formula, used_by
 from npu_memplan.transform.verification.kernel import KernelText, run
 
 h, w = tirx.Var("h", "int64"), tirx.Var("w", "int64")
@@ -67,6 +67,26 @@ def test_the_function_computes_the_values_of_the_expressions(seed):
         seen: dict[int, int] = {}
         run(KernelText(function), [seen, {}, *(point[s] for s in symbols)])
         assert [seen[i] for i in range(len(wanted))] == found.numpy().tolist()
+
+
+def test_a_selection_is_the_value_that_is_taken():
+    taken = [tirx.Var(f"taken_{i}", "int64") for i in range(4)]
+    area, chosen = tirx.Var("area", "int64"), tirx.Var("chosen", "int64")
+    levels = [
+        [
+            (area, h * w),
+            *((t, tirx.Select(h.equal(i), *(tirx.IntImm("int64", n) for n in (1, 0)))) for i, t in enumerate(taken)),
+        ],
+        [(chosen, Selection(taken, [area, 64, 0, area]))],
+    ]
+    text = formula(levels[1][0][1], choices=True)
+    assert text == "(((taken_0 + taken_3) * area) + (taken_1 * 64))"
+    function, symbols = evaluation(levels, [chosen])
+    for i, wanted in enumerate((0, 64, 0, 3 * 5)):
+        seen: dict[int, int] = {}
+        run(KernelText(function), [seen, {}, *({"h": i, "w": 5}[s.name] for s in symbols)])
+        assert seen == {0: wanted}
+        assert evaluate(text, {"area": i * 5, **{f"taken_{k}": int(k == i) for k in range(4)}}) == wanted
 
 
 def test_one_definition_is_one_statement():

@@ -61,6 +61,7 @@ class Same:
 
     def __init__(self) -> None:
         self._found: dict[int, Any] = {}  # by address
+        self.loads: dict[int, tuple[Any, Meaning]] = {}  # by address of a load, which it keeps
 
     def one(self, var: Any) -> Any:
         """The object that stands for a variable."""
@@ -77,15 +78,9 @@ def meaning(expr: Any, same: Same) -> Meaning:
         constant = int(expr.value)
         return lambda known: constant
     if isinstance(expr, ir.TensorLoad):
-        source, indices = same.one(expr.source), expr.indices
-        if len(indices) != 1:
-            return lambda known: _raise_undecided(source.name)
-        index = indices[0]
-        if type(index) is tirx.IntImm:
-            fixed = int(index.value)
-            return lambda known: _element(source, fixed, known)
-        place = meaning(index, same)
-        return lambda known: _element(source, int(place(known)), known)
+        if hash(expr) not in same.loads:
+            same.loads[hash(expr)] = expr, _load(same.one(expr.source), expr.indices, same)
+        return same.loads[hash(expr)][1]
     if isinstance(expr, ir.Var):
         var = same.one(expr)
         return lambda known: known[var] if var in known else _raise_undecided(var.name)
@@ -101,6 +96,18 @@ def meaning(expr: Any, same: Same) -> Meaning:
     if isinstance(expr, int | np.integer | np.ndarray):
         return lambda known: expr
     return lambda known: _raise_undecided(type(expr).__name__)
+
+
+def _load(source: Any, indices: Any, same: Same) -> Meaning:
+    """An element of `source`."""
+    if len(indices) != 1:
+        return lambda known: _raise_undecided(source.name)
+    index = indices[0]
+    if type(index) is tirx.IntImm:
+        fixed = int(index.value)
+        return lambda known: _element(source, fixed, known)
+    place = meaning(index, same)
+    return lambda known: _element(source, int(place(known)), known)
 
 
 def _choice(expr: Any) -> tuple[Any, ...]:
