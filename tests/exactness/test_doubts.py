@@ -82,6 +82,31 @@ def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) 
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
+def grouped(images: int, groups: int, made: int) -> bytes:
+    b, rng = ModelBuilder(), np.random.default_rng(7)
+    x, y = b.tensor((images, 7, 5, 8), "int8", 0.05, 3), b.tensor((images, 7, 5, made), "int8", 0.3, 1)
+    weights = b.constant(rng.integers(-127, 128, (made, 3, 3, 8 // groups), np.int8), 0.01)
+    b.operator("CONV_2D", [x, weights], [y], "Conv2DOptions", 3, StrideH=1, StrideW=1, **UNDILATED)
+    return b.made([x], [y]).finish()
+
+
+UNDILATED = {"DilationHFactor": 1, "DilationWFactor": 1}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "agent"),
+    [((2, 4, 8), Agent.HOST), ((2, 8, 16), Agent.HOST), ((2, 8, 8), Agent.NPU), ((1, 4, 8), Agent.NPU)],
+)
+@pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u85-256"])
+def test_groups_of_several_images_are_the_hosts(
+    sizes: tuple[int, int, int], agent: Agent, npu: str, tmp_path: Path
+) -> None:
+    """Vela's stream reads wrong elements of the second image; groups of one channel make a depthwise convolution."""
+    options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
+    (operator,) = equals_reference(grouped(*sizes), tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (agent, Exactness.EXACT)
+
+
 def one_lstm(elements: int, clip: float) -> bytes:
     b = ModelBuilder()
     x = b.tensor((1, 3, 7), "int8", 0.03, 4)
