@@ -114,10 +114,14 @@ class Attempts:
             self._failed.append((who, error))
 
     def settle_errors(
-        self, done: bool, plain: tuple[type[Exception], ...] = (), least: tuple[type[Exception], ...] = ()
+        self,
+        done: bool,
+        plain: tuple[type[Exception], ...] = (),
+        least: tuple[type[Exception], ...] = (),
+        most: tuple[type[Exception], ...] = (),
     ) -> None:
         """Report faults and user errors but `plain` ones where one attempt has `done` it; else raise the first error,
-        one of the types `least` only where there is no other.
+        of the types `most` where there is one, one of the types `least` only where there is no other.
 
         A user error ends all of them: one that ended only some, and is not a user error, is an internal fault.
         """
@@ -129,7 +133,7 @@ class Attempts:
         if self._failed and not done:
             faults = [failed for failed in self._failed if not isinstance(failed[1], NpuMemplanError)]
             telling = [failed for failed in self._failed if not isinstance(failed[1], least)]
-            who, error = (faults or telling or self._failed)[0]
+            who, error = (faults or [one for one in telling if isinstance(one[1], most)] or telling or self._failed)[0]
             if isinstance(error, NpuMemplanError):
                 raise error
             raise InternalError(f"{who}: {kind_of(error)}{describe_error(error, 0)}") from error

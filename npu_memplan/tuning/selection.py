@@ -177,7 +177,8 @@ def _search(
             for made in _plan_native(models, native, rank, most, always_stripes, budget):
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
-    attempts.settle_errors(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
+    plain = PlanningError, FormatError
+    attempts.settle_errors(bool(lifted or ours), plain, least=(FormatError,), most=(PlanningError,))
     return search_programs([*lifted, *ours], rank, budget, theirs), theirs
 
 

@@ -138,6 +138,12 @@ def test_exponentials_up_to_infinity(tmp_path: Path) -> None:
     assert_equals_references(models, values, tmp_path, what=LITERT_NAME)
 
 
+def test_the_fewest_bytes_of_weights_of_four_bits(tmp_path: Path) -> None:
+    """Vela refuses them, and smaller pools are too small for native lowering: neither ends the search."""
+    (operator,) = equals_reference(of_four_bits("CONV_2D", 0), tmp_path, 1, CompileOptions(objective="bytes")).operators
+    assert operator.claim.exactness is Exactness.EXACT
+
+
 def test_vela_reads_no_four_bits() -> None:
     with pytest.raises(UnsupportedModelError, match=r"weights of 4 bits \(tensor 1 't1' int8.*--npu-compiler tvm"):
         import_tflite(of_four_bits("CONV_2D", 0))
