@@ -54,6 +54,7 @@ def comment_text(text: str) -> str:
 
 _STRING_FROM_BYTES = 512
 _BYTES_A_LINE = 32
+_LINES = 1 << 12  # at a time
 _C_TYPES = {
     "int8": "int8_t",
     "uint8": "uint8_t",
@@ -123,15 +124,16 @@ def c_array(
 
 def _string_literal(data: bytes) -> str:
     """`data` as string literals, one a line; numpy lays the escapes out, as there are millions."""
-    cells = _ESCAPES[np.frombuffer(data, np.uint8)]
+    values = np.frombuffer(data, np.uint8)
     whole = len(data) // _BYTES_A_LINE
     lines = np.empty((whole, 4 * _BYTES_A_LINE + 3), np.uint8)
     lines[:, 0] = lines[:, -2] = ord('"')
     lines[:, -1] = ord("\n")
-    lines[:, 1:-2] = cells[: whole * _BYTES_A_LINE].view(np.uint8).reshape(whole, 4 * _BYTES_A_LINE)
-    rest = cells[whole * _BYTES_A_LINE :].tobytes().decode("ascii")
-    text = lines.tobytes().decode("ascii")
-    return text + f'"{rest}"' if rest else text.removesuffix("\n")
+    for first in range(0, whole, _LINES):
+        part = values[first * _BYTES_A_LINE : min(first + _LINES, whole) * _BYTES_A_LINE]
+        lines[first : first + _LINES, 1:-2] = _ESCAPES[part].view(np.uint8).reshape(-1, 4 * _BYTES_A_LINE)
+    rest = _ESCAPES[values[whole * _BYTES_A_LINE :]].tobytes().decode("ascii")
+    return str(lines.data if rest else lines.reshape(-1)[:-1].data, "ascii") + (f'"{rest}"' if rest else "")
 
 
 def c_int64(value: int) -> str:

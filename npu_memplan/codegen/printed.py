@@ -26,8 +26,8 @@ class Sources:
     def write(self, directory: Path | str) -> tuple[Path, ...]:
         """Write the files into an existing `directory`; returns their paths, sorted by name."""
         folder = Path(directory)
-        contents = {**{name: text.encode() for name, text in self.texts.items()}, **self.files}
-        for name, content in contents.items():
+        for name in (*self.texts, *self.files):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            content = self.files[name] if name in self.files else self.texts[name].encode()
             (folder / name).write_bytes(content)
-        return tuple(folder / name for name in sorted(contents))
+        return tuple(folder / name for name in sorted((*self.texts, *self.files)))

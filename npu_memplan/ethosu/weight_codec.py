@@ -22,6 +22,8 @@ from .weight_order import WeightArrangement, streams
 
 SCALE_BYTES = 10  # of one channel
 _CODEC_LOSS = 1.05
+_VALUES = 511  # -255 to 255
+_COUNTED = 1 << 16  # weights at a time
 
 
 class WeightCodecError(NpuMemplanError):
@@ -112,7 +114,9 @@ def _encode_with_vela(
 
 def about_encoded_bytes(weights: NDArray[Any]) -> int:
     """About as many bytes as `encode_weights` makes of them: their entropy, of which the codec loses a little."""
-    counts = np.bincount(np.asarray(weights, np.int64).ravel() + 255)
+    flat, counts = weights.reshape(-1), np.zeros(_VALUES, np.int64)
+    for start in range(0, flat.size, _COUNTED):  # which numpy copies to int64
+        counts += np.bincount(flat[start : start + _COUNTED] + 255, minlength=_VALUES)
     counts = counts[counts > 0]
     bits = float((counts * np.log2(counts.sum() / counts)).sum())
     return round(bits / 8 * _CODEC_LOSS) + 16

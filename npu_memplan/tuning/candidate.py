@@ -349,22 +349,21 @@ class PrefetchCandidate:
         """The cycles that the same operations take at least, whatever is copied: a bound of the calls that are
         searched, which but for a block's output holds for them in slices as well.
         """
-        clocks = [(timed, sum(constant.size_bytes for constant in timed.constants)) for _, timed in self._timed_calls]
         return self.host_cycles + sum(
-            round(max(least_work(timed)[0], port_cycles(size_bytes, timed.program.accelerator, timed.memory_map)))
-            for timed, size_bytes in clocks
+            round(max(least_work(timed)[0], _reading_cycles(timed))) for _, timed in self._timed_calls
         )
 
     @property
     def possible_gain(self) -> float:
         """About the share of its cycles that stripes may save: what room for all copies saves, and the cycles of the
-        largest operation, during which copies for others may be made.
+        largest operation, during which copies for others may be made; all but those of reading constants once.
         """
         room = sum(search.best.cycles for search in self._start_searches(FreeCapacity, self._limit + _ENDLESS))
         room += self.host_cycles
         steps = (timed.step(index) for _, timed in self._timed_calls for index in range(len(timed)))
         largest = max((unit_cycles(step.fast) for step in steps), default=0.0)
-        return (max(0, self.optimistic_cycles - room) + largest) / max(1, self.optimistic_cycles)
+        cycles, least = self.optimistic_cycles, sum(_reading_cycles(timed) for _, timed in self._timed_calls)
+        return min(max(0, cycles - room) + largest, max(0, cycles - self.host_cycles - least)) / max(1, cycles)
 
     def search(self, work: int) -> None:
         """Lower the optimistic cycles, until `work` operations of the timing model are spent."""
@@ -510,6 +509,12 @@ class PrefetchCandidate:
         return Planned(self.plain.extracted, placed), [
             tuple(replace(copy, at=next(offsets)) for copy in sent) for sent in copies
         ]
+
+
+def _reading_cycles(timed: TimedProgram) -> float:
+    """Cycles of the port for each constant once."""
+    size_bytes = sum(constant.size_bytes for constant in timed.constants)
+    return port_cycles(size_bytes, timed.program.accelerator, timed.memory_map)
 
 
 def _continue_searches(searches: list[CopySearch], work: int) -> list[CopySearch]:

@@ -3,8 +3,8 @@ bytes.
 
 Invariant: every candidate is a program like any other, planned and verified; the one taken, and the runner-up, are
 stated in one line. Native lowering is not made where Vela's stream takes hardly more cycles than the port needs for the
-constants and all its results are claimed to be exact. The plan of a stream's compiler has that compiler's offset for
-every buffer and violates no constraint; else there is none.
+constants and all its results are claimed to be exact, or where it takes no more at all. The plan of a stream's compiler
+has that compiler's offset for every buffer and violates no constraint; else there is none.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ def replace_maps(extracted: Extracted, memory_map: MemoryMap) -> Extracted | Non
 VELA, SMALL, OURS = "Vela's stream", "Vela's stream for Size", "native lowering"
 COMPILERS = {VELA: "vela", SMALL: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
+_CLOSEST = 1.001  # the same, where some results are not claimed to be exact
 _HOPE = 1.5  # times that limit: what takes more without a search is not searched alone
 _AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole
 _FEW = 64  # operations
@@ -165,10 +166,10 @@ def _search(
             theirs = rank.vela_cycles(models.lower(requested))
             lifted = _with_original(_plan_lifted(models.extract(requested, VELA)), rank)
         if lifted:
-            least = _CLOSE * port_bound(lifted[0], memory_map)
-            near = nominal(lifted[0])[0] <= _HOPE * least
+            bound = port_bound(lifted[0], memory_map)
+            near = nominal(lifted[0])[0] <= _HOPE * _CLOSE * bound
             searched = search_programs(lifted, rank, budget, theirs) if near else None
-            if searched is not None and searched.cycles[0] <= least and _is_exact(lifted[0]):
+            if searched is not None and searched.cycles[0] <= _enough(lifted[0]) * bound:
                 return searched, theirs
     if options.npu_compiler != "vela":
         most = (rank.untimed_calls(lifted[0].extracted.loaded), rank(lifted[0])[0]) if lifted else None
@@ -182,11 +183,12 @@ def _search(
     return search_programs([*lifted, *ours], rank, budget, theirs), theirs
 
 
-def _is_exact(planned: Planned) -> bool:
-    """Whether all results are claimed to be the reference's."""
+def _enough(planned: Planned) -> float:
+    """The times of the port's bound within which nothing else is made; the fewer, where results may not be exact."""
     loaded = planned.extracted.loaded
     operators = operators_of(loaded.module[loaded.request.function])
-    return all(operator.claim.exactness is Exactness.EXACT for operator in operators)
+    exact = all(operator.claim.exactness is Exactness.EXACT for operator in operators)
+    return _CLOSE if exact else _CLOSEST
 
 
 def _for_options(planned: Planned, options: CompileOptions) -> Planned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from fvp_runner.npu_model.arithmetic.weights import ScaleTable, WeightOrder, decode_mlw
 from fvp_runner.npu_model.errors import WeightStreamError, WeightStreamLongError, WeightStreamShortError
 from npu_memplan.ethosu.arch import ACCELERATORS, accelerator
-from npu_memplan.ethosu.weight_codec import decode_weights, encode_scales, encode_weights
+from npu_memplan.ethosu.weight_codec import about_encoded_bytes, decode_weights, encode_scales, encode_weights
 
 
 def values(shape: tuple[int, ...], kind: str, seed: int) -> np.ndarray:
@@ -86,6 +87,19 @@ def test_decoding_agrees_with_the_codec(kind: str, size: int) -> None:
         weights, accelerator("ethos-u55-256"), block_depth=128, depthwise=False, part_kernel_first=False
     )
     assert np.array_equal(decode_mlw(stream), decode_weights(stream))
+
+
+def test_a_guess_of_the_encoded_bytes_takes_little_memory() -> None:
+    weights = values((1024, 1, 1, 1024), "normal", 0).astype(np.int16)
+    tracemalloc.start()
+    guess = about_encoded_bytes(weights)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    made = encode_weights(
+        weights, accelerator("ethos-u55-256"), block_depth=64, depthwise=False, part_kernel_first=False
+    )
+    assert abs(guess - len(made)) < len(made) // 20
+    assert peak < weights.nbytes
 
 
 def test_a_stream_that_is_cut_off() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compile_cost import Growing, square
 from npu_memplan.commands.compile import parse_options
 from npu_memplan.compiler import model_loader, plan_network
 from npu_memplan.exactness import Exactness
@@ -173,6 +174,16 @@ def test_a_stream_that_is_not_exact_is_compared_with_native_lowering() -> None:
     assert cost(path, "")[0] <= cost(path, "--npu-compiler vela")[0]
     operators = operators_of(planned.extracted.loaded.module["main"])
     assert all(operator.claim.exactness is Exactness.EXACT for operator in operators)
+
+
+def test_nothing_is_made_beside_a_stream_that_reads_constants_all_the_time(tmp_path: Path) -> None:
+    """Though it is not exact: to lower a large layer takes much time and memory, and can gain nothing."""
+    maker = Growing()
+    given, made = square(maker, 1024)
+    planned = plan_network(save(tmp_path / "large.tflite", maker.made([given], [made]).finish()), parse_options([]))
+    operators = operators_of(planned.extracted.loaded.module["main"])
+    assert not any(operator.claim.exactness is Exactness.EXACT for operator in operators)
+    assert not any(OURS in note for note in planned.extracted.loaded.notes)
 
 
 def test_another_order_in_stripes_is_a_candidate_for_the_fewest_bytes(

@@ -67,10 +67,10 @@ class Weighted(Layer):
     stated: tuple[Scale, ...] = field(default=(), kw_only=True)  # one, or one a channel; (): the tensors' scales say it
 
     def _unfit_weights(self) -> str | None:
-        sums = np.abs(self.weights.astype(np.int64)).reshape(len(self.weights), -1).sum(axis=1)
-        if sums.max(initial=0) > _MAX_SUM:
+        sizes = np.abs(self.weights).reshape(len(self.weights), -1)
+        if sizes.sum(axis=1, dtype=np.int64).max(initial=0) > _MAX_SUM:
             return "the sum of the absolute weights of a channel exceeds 127 * 65536"
-        if np.abs(self.weights).max(initial=0) > 255:
+        if sizes.max(initial=0) > 255:
             return "its weights do not fit 9 bits after their zero point is subtracted"
         if np.abs(self.bias).max(initial=0) >= 1 << 39:
             return "its bias does not fit 40 bits"
