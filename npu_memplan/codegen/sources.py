@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tvm import tirx
+from tvm_ffi import StructuralKey
 
 from ..names import unusable_in_c
 from ..vocabulary import C_SOURCES, NONE, STATE_STARTS
@@ -38,7 +40,7 @@ from .builds import (
     include_line,
     library_sources,
 )
-from .c_text import c_array, c_type
+from .c_text import QUALIFIER, c_array, c_type
 from .entry import RUNTIME_HEADER, RUNTIME_TEXT, external_functions, print_constant_pools, print_main, rename_functions
 from .header import pool_macro, print_model_header
 from .host_c import defined_in, print_functions, used_parameters, with_kernel
@@ -123,7 +125,7 @@ def _constant_arrays(
         if interface.incbin and values.nbytes >= LEAST_BYTES:
             texts.append(include_array(symbol, values, files))
         else:
-            texts.append("static " + c_array(symbol, values))
+            texts.append(c_array(symbol, values, qualifier=f"static {QUALIFIER}"))
         total += values.nbytes
     return "\n".join(texts), table, total
 
@@ -149,7 +151,7 @@ def _npu_file(
 
 
 def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, bytes]) -> tuple[str, int]:
-    """Text of the file and bytes of its constants."""
+    """Text of the file and bytes of its constants. Calls that do the same in the same places share a body."""
     calls = {}
     for call in (*program.calls, *program.initialise):
         if not call.is_npu:  # of a constant that a body does not need after all there shall be no array
@@ -165,12 +167,15 @@ def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, b
     called = list(
         dict.fromkeys(str(text) for c in calls.values() for text in (c.primfunc.attrs or {}).get(C_SOURCES, ()))
     )
+    bodies: dict[object, str] = {}  # by what they do
     for symbol, call in calls.items():
-        functions[f"{symbol}_body"] = call.primfunc
-        constants[f"{symbol}_body"] = [
-            program.constants[a.index] if isinstance(a, ConstantArgument) else None for a in call.arguments
-        ]
-        wrappers.append(_wrapper_function(interface, call, table))
+        held = [a.index if isinstance(a, ConstantArgument) else None for a in call.arguments]
+        plain = tirx.PrimFunc(call.primfunc.params, call.primfunc.body, call.primfunc.ret_type)
+        body = bodies.setdefault((StructuralKey(plain), *held), f"{symbol}_body")
+        if body not in functions:
+            functions[body] = call.primfunc
+            constants[body] = [None if index is None else program.constants[index] for index in held]
+        wrappers.append(_wrapper_function(interface, call, table, body))
     brought = external_functions((call.primfunc for call in calls.values()), interface)
     known = defined_in(called) | {NONE, *(function.symbol for function in brought)}
     parts = [
@@ -185,8 +190,9 @@ def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, b
     return "\n".join(parts), total
 
 
-def _wrapper_function(interface: Interface, call: FunctionCall, table: dict[int, tuple[str, int]]) -> str:
-    values, symbol = [], call.symbol
+def _wrapper_function(interface: Interface, call: FunctionCall, table: dict[int, tuple[str, int]], wrapped: str) -> str:
+    """The function of a call, which calls `wrapped` with its arguments."""
+    values = []
     for parameter, argument in zip(call.primfunc.params, call.arguments, strict=True):
         if isinstance(argument, PoolArgument):
             kind = c_type(str(parameter.dtype))
@@ -198,5 +204,5 @@ def _wrapper_function(interface: Interface, call: FunctionCall, table: dict[int,
             values.append(argument.text)
     used = set(re.findall(r"\w+", " ".join(values)))
     unused = "".join(f"  (void){name};\n" for name in ("pools", *interface.symbols) if name not in used)
-    body = f"{unused}  {symbol}_body({', '.join(values)});\n  return 0;\n"
-    return f"int32_t {symbol}({interface.parameter_text}) {{\n{body}}}\n"
+    body = f"{unused}  {wrapped}({', '.join(values)});\n  return 0;\n"
+    return f"int32_t {call.symbol}({interface.parameter_text}) {{\n{body}}}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 import npu_memplan
+from benchmarks.compile_cost import Growing
 from npu_memplan import compiler
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import TensorSlot
@@ -41,6 +43,7 @@ from npu_memplan.rewrite import rewrite
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS
 from tests.support.needs import need
 from tests.support.real_data import REPOSITORY, Models
+from tests.support.saving import save
 from tests.support.warnings_of_c import strict_compilers
 
 SCALE = 0.1  # not a float32: seven printed digits would not be enough for its nearest one
@@ -482,3 +485,15 @@ def test_two_inputs_of_one_name_are_two_members(artifact: Path) -> None:
 def test_the_digest_is_that_of_the_model(artifact: Path) -> None:
     digest = hashlib.sha256(MODEL.read_bytes()).hexdigest()
     assert f'DIGITS_MODEL_SHA256 "{digest}"' in (artifact / "src" / "digits.h").read_text(encoding="utf-8")
+
+
+def test_calls_that_do_the_same_share_a_body(tmp_path: Path) -> None:
+    """Two maps of a chain change places, so its calls do one of two things."""
+    maker = Growing()
+    last = first = maker.map(1, 16, 16)
+    for _ in range(6):
+        last = maker.cumulative(last)
+    path = save(tmp_path / "chain.tflite", maker.made([first], [last]).finish())
+    text = compiler.plan_model(path, CompileOptions(effort="quick")).sources.texts["chain_host.c"]
+    assert len(re.findall(r"(?m)^static .*_body\(", text)) == 2
+    assert len(re.findall(r"(?m)^  \w+_body\(", text)) == 6
