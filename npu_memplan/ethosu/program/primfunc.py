@@ -140,7 +140,7 @@ def _int_constant(value: int) -> Any:
     return _load_tvm().tirx.IntImm("int32" if value < 1 << 31 else "int64", value)
 
 
-@functools.lru_cache(maxsize=32)  # functions are immutable and compare by identity; several stages ask
+@functools.lru_cache(maxsize=256)  # functions are immutable and compare by identity; several stages ask
 def from_primfunc(function: Any) -> NpuProgram:
     """Read a program back; buffers are parameters first, then internals in the order of their allocation.
 

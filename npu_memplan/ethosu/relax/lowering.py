@@ -23,7 +23,7 @@ from ..lower.emit import LoweringError
 from ..lower.layer import Layer, LayerGraph
 from ..lower.operands import Arithmetic, LayerTensor
 from ..lowering import FEW_BYTES, LoweringTarget, OperatorOf, lower
-from ..program.primfunc import to_primfunc
+from ..program.primfunc import cache_program, to_primfunc
 from ..reading.reader import Reader, bindings_of, shape_of
 from .partition import arithmetic_of, kind_of, npu_functions
 
@@ -167,10 +167,10 @@ def lower_for_ethosu(
     ):
         name = f"ethosu_{number}"
         result = lower(build_graph(function, name), target, lowering_target, operators)
-        primfunc = to_primfunc(result.program)
+        primfunc = cache_program(to_primfunc(result.program), result.program)
         if result.order_peaks is not None:
             peaks[name] = list(result.order_peaks)
-        lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
+        lowered[variable.name_hint] = (primfunc, result.constants)
     mutator = _CallNpu(mod, lowered)
     main = mutator.visit_expr(mod["main"])
     mutator.builder_.update_func(mod.get_global_var("main"), main.with_attr(ORDER_PEAKS, peaks) if peaks else main)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...ethosu.arch import ACCELERATORS, Language, accelerator
-from ...ethosu.program.primfunc import to_primfunc
+from ...ethosu.program.primfunc import cache_program, to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...exactness import NOT_BY_VELA, Code
 from ...models.checks import ranged_as, shaped_as
@@ -304,4 +304,4 @@ def add_npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int])
     if call.read_only.nbytes:
         inputs.append(relax.const(call.read_only, "uint8"))
     outputs = [a.tensor for a in found if a.role is BufferRole.OUTPUT]
-    builder.call(to_primfunc(program), name, inputs, outputs, updated)
+    builder.call(cache_program(to_primfunc(program), program), name, inputs, outputs, updated)

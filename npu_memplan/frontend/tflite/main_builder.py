@@ -182,7 +182,9 @@ class MainBuilder:
 
         `updated`: tensors that it changes in place, and their positions in `inputs`.
         """
-        symbol = self.block_builder.add_func(function.with_attr("global_symbol", name), name)
+        if function.attrs.get("global_symbol") != name:
+            function = function.with_attr("global_symbol", name)
+        symbol = self.block_builder.add_func(function, name)
         made = [*outputs, *updated]
         types = [self.type_of(i) for i in made]
         arguments = relax.Tuple(list(inputs))
