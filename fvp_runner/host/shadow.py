@@ -72,7 +72,8 @@ class PoolShadows:
 
     def define_slot(self, slot: TensorSlot) -> None:
         """The caller has written a graph input or a state."""
-        self._define_bytes(self._index[slot.pool], slot.offset_bytes, slot.offset_bytes + slot.size_bytes)
+        size_bytes = max(slot.size_bytes, 1)  # buffers have a byte at least
+        self._define_bytes(self._index[slot.pool], slot.offset_bytes, slot.offset_bytes + size_bytes)
 
     def define_constants(self, written: Sequence[npt.NDArray[np.bool_]]) -> None:
         """The bytes that `<name>_init` has written; `UnwrittenInputError` where resident constants are not whole."""

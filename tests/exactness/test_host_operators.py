@@ -138,6 +138,12 @@ def test_exponentials_up_to_infinity(tmp_path: Path) -> None:
     assert_equals_references(models, values, tmp_path, what=LITERT_NAME)
 
 
+def test_a_tensor_without_elements(tmp_path: Path) -> None:
+    x = TensorSpec((2, 0, 3), "int8", 0.05, 3)
+    model = write_model("RELU", [x], [x])
+    assert equals_reference(model, tmp_path, 1, CompileOptions("none")).outputs[0].size_bytes == 0
+
+
 def test_the_fewest_bytes_of_weights_of_four_bits(tmp_path: Path) -> None:
     """Vela refuses them, and smaller pools are too small for native lowering: neither ends the search."""
     (operator,) = equals_reference(of_four_bits("CONV_2D", 0), tmp_path, 1, CompileOptions(objective="bytes")).operators
