@@ -1,9 +1,10 @@
 """Plans with room for weights to be copied while the operation before still runs, and a low last pool without a size.
 
-Invariant: what is planned here is valid for the problem as it was given; unless more room is requested, pools, heights
-and what is proven of them are those that the planner reached alone. A copy may start early when its destination holds
-nothing that a running operation uses: a lifetime that begins one point sooner says that it should. The last pool is
-never higher than it was, nor than a plan that was found with everything in it; the others stay as they are.
+Invariant: what is planned here is valid for the problem as it was given; unless more room is requested, pools and what
+is proven of them are those that the planner reached alone, and no height is above its own. A copy may start early when
+its destination holds nothing that a running operation uses: a lifetime that begins one point sooner says that it
+should. The last pool is never higher than it was, nor than a plan that was found with everything in it; the others stay
+as they are.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def with_room(problem: Problem) -> Problem:
 
 
 def run_ahead(problem: Problem, plan: Plan) -> Plan:
-    """`plan`, or one with the same heights in which more copies need not wait for the operation before them."""
+    """`plan`, or one that is no higher, in which more copies need not wait for the operation before them."""
     copies = _copies(problem)
     if not copies:
         return plan
@@ -64,10 +65,17 @@ def run_ahead(problem: Problem, plan: Plan) -> Plan:
             # there are bytes enough, but no places: the larger half can wait
             copies = set(sorted(copies, key=lambda name: (sizes[name], name))[: len(copies) // 2])
         else:
-            found = replace(plan, placements=placements)
+            found = _place_again(problem, plan, placements)
             check_own(problem, found)
             return found
     return plan
+
+
+def _place_again(problem: Problem, plan: Plan, placements: tuple[Placement, ...]) -> Plan:
+    """`plan` with other placements in the same pools."""
+    heights = used_bytes(problem, placements)
+    usage = tuple(PoolUsage(u.pool, heights[u.pool], min(u.lower_bound_bytes, heights[u.pool])) for u in plan.usage)
+    return replace(plan, placements=placements, usage=usage)
 
 
 def _copies(problem: Problem) -> set[str]:
@@ -152,11 +160,8 @@ def lower_last_pool(problem: Problem, answer: Plan, last: str) -> Plan:
 
 def _better(problem: Problem, answer: Plan, placements: tuple[Placement, ...], last: str) -> Plan:
     """`answer`, or the same with other `placements` if the pool `last` is lower with them."""
-    heights = used_bytes(problem, placements)
-    if heights[last] >= used_bytes(problem, answer.placements)[last]:
-        return answer
-    usage = tuple(PoolUsage(u.pool, heights[u.pool], min(u.lower_bound_bytes, heights[u.pool])) for u in answer.usage)
-    return replace(answer, placements=placements, usage=usage)
+    lower = used_bytes(problem, placements)[last] < used_bytes(problem, answer.placements)[last]
+    return _place_again(problem, answer, placements) if lower else answer
 
 
 def _only(problem: Problem, buffer: Buffer, last: str) -> Buffer:

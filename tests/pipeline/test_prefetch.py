@@ -47,6 +47,18 @@ def test_a_copy_leaves_what_runs_alone_where_the_peak_has_room() -> None:
     assert meet(problem, ahead, "w1", "w0") or meet(problem, ahead, "w1", "m0") or meet(problem, ahead, "w1", "m1")
 
 
+def test_a_plan_that_is_not_the_lowest_may_become_lower() -> None:
+    problem = layers(10, 20, 10, maps=(60, 30, 10, 5))
+    alone = planners.plan(problem)
+    raised = tuple(replace(p, offset_bytes=p.offset_bytes + 50) for p in alone.placements)
+    high = replace(
+        alone, placements=raised, usage=(replace(alone.usage[0], used_bytes=150),), status=PlanStatus.FEASIBLE
+    )
+    ahead = prefetch.run_ahead(problem, high)
+    assert verify(problem, ahead) == ()
+    assert ahead.usage[0].used_bytes < 150
+
+
 def test_nothing_changes_where_every_point_is_full() -> None:
     problem = layers(10, 10, 10, maps=(40, 50, 40, 50))
     alone = planners.plan(problem)
