@@ -96,7 +96,9 @@ def _all_backends(options: CompileOptions, budget_bytes: int) -> Changes:
 
 
 ALL_BACKENDS = TuningKnob("the program of any backend that needs the fewest bytes", _all_backends, of_backends=True)
-SEARCH = TuningKnob("a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"})
+SEARCH = TuningKnob(
+    "a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"}, of_backends=True
+)
 INPUTS = TuningKnob("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True})
 TARGET = TuningKnob("Vela aims at this many bytes", _aim_at, of_backends=True)
 # Vela stops as soon as its own placement meets the target; below it, it cascades more

@@ -533,6 +533,24 @@ class CompileOptions:
             capacities.setdefault("sram", self.arena_cache_size_bytes)
         return tuple(Pool(name, capacities.get(name)) for name in mode.pools)
 
+    def check_memories(self) -> None:
+        """Raise an `OptionError` where the system configuration has nothing but flash for a pool."""
+        if self.accelerator == NO_NPU or self.board:
+            return
+        from .ethosu.arch import accelerator
+        from .ethosu.time import load_system, writable_systems
+
+        (system_config, name), target = self._system(), accelerator(self.accelerator)
+        pools = load_memory_mode(name).pools
+        wrong = load_system(system_config, Path(self.vela_ini) if self.vela_ini else None).read_only_pools(pools)
+        if wrong:
+            others = writable_systems(target, pools)
+            also = f"--system-config {' or '.join(others)}" if others else "describe your memories in --vela-ini"
+            raise OptionError(
+                f"memory mode {name} has pool {wrong[0]} in a memory that is flash, read only, in system configuration "
+                f"{system_config}; give --memory-mode Shared_Sram, or {also}"
+            )
+
     def _board_pools(self, mode: MemoryMode) -> dict[str, int]:
         """The pools of a board: for each its largest place."""
         if not self.board:

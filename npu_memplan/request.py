@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SELECTED = "selected: "  # a note that says which program was selected and why begins so
 FASTER = "faster in more memory than Vela's: "  # begins the note of a program that was not selected
+# ends the note of a model of floats
+ONLY_FLOATS = "computes in floating point throughout: quantise it to int8 for the NPU"
 _FEWEST = 3  # bindings, the last of which reads the others, have more orders than one
 
 
@@ -71,6 +73,7 @@ class Request:
 def request(options: CompileOptions) -> Request:
     """The request that `options` of `npu-memplan compile` make; `OptionError` when they contradict each other."""
     options = options.resolve_defaults()
+    options.check_memories()
     pools = options.planned_pools()
     stripes = None
     if options.is_cut:

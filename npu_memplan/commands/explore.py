@@ -26,7 +26,7 @@ from ..sizes import count_text, parse_size, percent_text
 if TYPE_CHECKING:
     from ..cache import ProgramCache
     from ..stages import Planned
-    from ..tuning.pareto import ParetoFront, ParetoPoint
+    from ..tuning.pareto import ParetoFront
 
 
 _target = option_group("Target")
@@ -73,7 +73,7 @@ def command(
     click.echo(_verdict(front))
     default = () if front.default is None else (replace(front.default, backend=f"default: {front.default.backend}"),)
     for point in (*front.points, *front.vela, *default) if verbosity > Verbosity.QUIET else ():
-        gap = "" if point.over_port is None else f", NPU {100 * point.over_port:.0f} % over its port"
+        gap = "" if point.over_port is None else f", NPU {1 + point.over_port:.2f} times its constants' reads"
         gap += f", CPU {percent_text(point.host_cycles, point.cycles)}" if point.host_cycles else ""
         row = f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}"
         click.echo(row.rstrip())
@@ -112,20 +112,14 @@ def _explore_front(
     return search() if cache is None else cache.get_front(model, options, limits, ParetoFront, search)
 
 
-def _time_range(point: ParetoPoint) -> str:
-    """The time of a point as text: `0.093 to 0.104 ms`."""
-    least, most = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
-    return f"{least} ms" if least == most else f"{least} to {most} ms"
-
-
 def _verdict(front: ParetoFront) -> str:
     """The first line: the points with the fewest bytes and the fewest cycles."""
     least, fastest = front.points[0], front.points[-1]
     if len(front.points) == 1:
-        return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_time_range(least)} (estimated); 1 point"
+        return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {least.time_text} (estimated); 1 point"
     return (
-        f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_time_range(least)} to {fastest.bytes:,} bytes "
-        f"in {_time_range(fastest)} (estimated); {count_text(len(front.points), 'point')}"
+        f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {least.time_text} to {fastest.bytes:,} bytes "
+        f"in {fastest.time_text} (estimated); {count_text(len(front.points), 'point')}"
     )
 
 

@@ -6,13 +6,14 @@ as a faster one. Cycles are estimates, of Vela's streams as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import RefusalError
-from ..ethosu.time import MODELS, MemoryMap
+from ..ethosu.arch import Architecture, accelerator
+from ..ethosu.time import MemoryMap, counts_around, milliseconds_between, printed_models
 from ..frontend.errors import FormatError
 from ..options import AUTO, CompileOptions
 from ..request import Loaded
@@ -36,11 +37,17 @@ class ParetoPoint:
     bytes: int
     cycles: int
     milliseconds: float
-    most_milliseconds: float  # under the slowest model of shared memories
+    least_milliseconds: float  # of the range that `compile` prints
+    most_milliseconds: float
     backend: str
     bound_cycles: int  # of the NPU's operations, in this memory
     flags: str  # of `npu-memplan compile`; empty: Vela's own placement of its own stream
     host_cycles: int = 0  # of the CPU's calls, of the NPU's clock; part of `cycles`
+
+    @property
+    def time_text(self) -> str:
+        """The range of its time: `0.093 to 0.104 ms`."""
+        return milliseconds_between((self.least_milliseconds, self.most_milliseconds), 1000)
 
     @property
     def over_port(self) -> float | None:
@@ -82,8 +89,6 @@ def explore(
     if memory_map is None:
         raise ExploreError(f"{model.name}: without an NPU there is nothing to explore; name an --accelerator")
     pool = options.planned_pools()[-1].name
-    clock = memory_map.clock_hz
-
     limit_search = LimitSearch(options, memory_map, load)
     vela, rank = [], Ranking(memory_map)
     for optimise in ("Performance", "Size"):
@@ -95,9 +100,8 @@ def explore(
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
             host = rank.host_cycles(made)
-            most, cycles = max(cycles, *made.vela_stream_cycles) + host, cycles + host
-            times = 1000 * cycles / clock, 1000 * most / clock
-            vela.append(ParetoPoint(used, used, cycles, *times, f"Vela, {optimise}", 0, "", host))
+            times = _range_of_time([cycles, *made.vela_stream_cycles], host, options, memory_map)
+            vela.append(ParetoPoint(used, used, cycles + host, *times, f"Vela, {optimise}", 0, "", host))
     shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()
     sizes = sorted(limits) or sorted(shares | {point.bytes for point in vela})
     if not sizes:
@@ -133,12 +137,26 @@ def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap)
     """A program that was made for `limit_bytes` of `pool`; 0: for no size."""
     loaded, rank = planned.extracted.loaded, Ranking(memory_map)
     used = next(usage.used_bytes for usage in planned.plan.usage if usage.pool == pool)
-    maps = (replace(memory_map, assumptions=model) for model in MODELS)
-    cycles, most = rank(planned)[0], max(Ranking(one)(planned)[0] for one in maps)
-    times = 1000 * cycles / memory_map.clock_hz, 1000 * most / memory_map.clock_hz
-    flags = " ".join(loaded.request.options.to_cli_args())
-    bound, host = port_bound(planned, memory_map), rank.host_cycles(loaded)
-    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, bound, flags, host)
+    options, host = loaded.request.options, rank.host_cycles(loaded)
+    maps = (replace(memory_map, assumptions=model) for model in printed_models(_npu(options).in_flight_share))
+    cycles = [Ranking(one)(planned)[0] for one in maps]
+    times = _range_of_time([n - host for n in cycles], host, options, memory_map)
+    flags, bound = " ".join(options.to_cli_args()), port_bound(planned, memory_map)
+    return ParetoPoint(limit_bytes, used, cycles[0], *times, loaded.backend, bound, flags, host)
+
+
+def _range_of_time(
+    npu_cycles: Sequence[int], host_cycles: int, options: CompileOptions, memory_map: MemoryMap
+) -> tuple[float, float, float]:
+    """Milliseconds of an inference: nominal, least and most. `npu_cycles`: by model, the nominal ones first."""
+    every = [*npu_cycles, *counts_around(npu_cycles[0], [_npu(options)] if npu_cycles[0] else ()).values()]
+    nominal, least, most = (n + host_cycles for n in (npu_cycles[0], min(every), max(every)))
+    scale = 1000 / memory_map.clock_hz
+    return scale * nominal, scale * least, scale * most
+
+
+def _npu(options: CompileOptions) -> Architecture:
+    return accelerator(options.accelerator)
 
 
 def _undominated_points(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:

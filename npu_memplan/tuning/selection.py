@@ -368,7 +368,8 @@ def _make_explained(found: SearchResult, rank: Ranking, requested: CompileOption
     found, made = make_best(found, rank)
     best = found.best
     others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]
-    text = f"{_name_backend(best)}, {_figures(best, rank)}, {port_bound(made, rank.memory_map):,} at least"
+    text = f"{_name_backend(best)}, {_figures(best, rank)}"
+    text += f", at least {port_bound(made, rank.memory_map):,} to read its constants once"
     if others:
         other = min(others, key=lambda candidate: candidate.rank)
         estimated = [one for one in found.estimated if _lifts(one) != _lifts(best)]
@@ -379,7 +380,8 @@ def _make_explained(found: SearchResult, rank: Ranking, requested: CompileOption
             text += f"; {_name_backend(other)}, {_figures(other, rank)}"
     if found.cycles and (beside_vela or _lifts(found.candidates[0])):
         low, high = min(found.cycles), max(found.cycles)
-        text += f"; {low:,} to {high:,} by how memories are shared, at most {found.ratio:.3f} of Vela's own"
+        text += f"; {low:,} to {high:,} by how memories are shared"
+        text += f", at most {found.ratio:.3f} of Vela's own" if beside_vela else ""
     loaded = made.extracted.loaded
     loaded = loaded.with_selection(text)
     report_missing_search()

@@ -121,7 +121,9 @@ def _find_beyond_size(
     least = replace(least, by_backend=_backend_bytes(made, least.pool))
     if best is None or best is planned:
         raise least
-    raise replace(least, required_bytes=_height(best.plan, least.pool), proven=False, source="the smallest plan")
+    raise replace(
+        least, required_bytes=_height(best.plan, least.pool), proven=False, source="the smallest program found"
+    )
 
 
 def _programs(options: CompileOptions, models: ModelCache, attempts: Attempts) -> Iterator[tuple[str, Extracted]]:

@@ -7,7 +7,15 @@ import pytest
 from benchmarks.time_cells import around, measured
 from npu_memplan.compiler import plan_model
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.time import MODELS, cycles_by_model, estimate, milliseconds_between, models_text, printed_cycles
+from npu_memplan.ethosu.time import (
+    MODELS,
+    counts_around,
+    cycles_by_model,
+    estimate,
+    milliseconds_between,
+    models_text,
+    printed_cycles,
+)
 from npu_memplan.ethosu.time.assumptions import LEFT_OUT
 from npu_memplan.options import CompileOptions
 from tests.ethosu.test_time_windows import WHERE, rounds
@@ -17,7 +25,8 @@ from tests.pipeline.test_selection import MODELS as FOLDER
 def test_text_has_one_figure_where_models_agree_to_its_last_digit() -> None:
     assert milliseconds_between((46_500, 52_000, 50_000), 500e6) == "0.093 to 0.104 ms"
     assert milliseconds_between((46_500, 46_501), 500e6) == "0.093 ms"
-    assert models_text({"one": 42_020, "other": 9}) == "one 42,020, other 9"
+    assert models_text({"one": 42_020, "other": 9}) == "one: 42,020; other: 9"
+    assert models_text({"one": 100, **counts_around(100, [accelerator("ethos-u55-256")])}).endswith(": 96 to 105")
 
 
 def test_the_first_model_is_the_estimate_and_streams_add_up() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.ethosu.time import SystemDataError, load_system
-from npu_memplan.options import CompileOptions
+from npu_memplan.options import CompileOptions, OptionError
+from npu_memplan.request import request
 from npu_memplan.target_data import read_toml, targets_folder
 from tests.support.saving import save
 
@@ -128,3 +129,20 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, name: str, message: st
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemDataError, match=r"cannot read .*nowhere\.ini"):
         load_system("mine", tmp_path / "nowhere.ini")
+
+
+@pytest.mark.parametrize(
+    ("npu", "system", "others"),
+    [
+        ("ethos-u55-256", "", "describe your memories in --vela-ini"),
+        ("ethos-u65-256", "Ethos_U65_Embedded", "--system-config Ethos_U65_Mid_End or Ethos_U65_High_End or "),
+        ("ethos-u85-256", "Ethos_U85_SYS_Flash_High", "--system-config Ethos_U85_SYS_DRAM_Low or "),
+    ],
+)
+def test_no_pool_lies_in_flash(npu: str, system: str, others: str) -> None:
+    message = f"has pool dram in a memory that is flash, .*; give --memory-mode Shared_Sram, or {others}"
+    for compiler in ("auto", "tvm", "vela"):
+        wanted = CompileOptions(npu, system_config=system, memory_mode="Dedicated_Sram", npu_compiler=compiler)
+        with pytest.raises(OptionError, match=message):
+            request(wanted)
+    assert request(CompileOptions(npu, system_config=system, memory_mode="Shared_Sram")).pools[0].name == "sram"

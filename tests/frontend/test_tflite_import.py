@@ -194,9 +194,7 @@ def _float_model() -> bytes:
 @pytest.mark.parametrize("read", [import_tflite, build_module])
 def test_a_float_model_is_host_code_and_a_note(read: Callable[..., Imported]) -> None:
     imported = read(_float_model(), name="f.tflite")
-    note = (
-        "f.tflite computes in floating point throughout, so nothing of it runs on the NPU: quantise it to int8 for that"
-    )
+    note = "f.tflite computes in floating point throughout: quantise it to int8 for the NPU"
     assert imported.notes == (note,)
     told = operators_of(imported.module["main"])
     assert [(o.kind, o.on_npu, o.claim.exactness) for o in told] == [

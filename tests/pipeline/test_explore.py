@@ -47,6 +47,8 @@ def test_points_of_a_front_run_and_are_what_they_say(cli: Callable[..., Any], tm
         artifact = Artifact.load(tmp_path / "front" / "points" / str(point["limit_bytes"]))
         assert artifact.estimated_cycles == point["cycles"]
         assert artifact.pool_bytes("sram") == point["bytes"] <= point["limit_bytes"]
+        printed = point["least_milliseconds"], point["most_milliseconds"]
+        assert printed == pytest.approx((min(artifact.total_milliseconds), max(artifact.total_milliseconds)))
 
 
 def test_where_nothing_fits_nothing_is_written(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -266,9 +266,11 @@ def test_an_unproven_requirement_is_not_sold_as_one(small: Artifact) -> None:
     error = PlanningError(
         "", pool="sram", required_bytes=300, available_bytes=200, largest=(("conv", 250),), source="by first fit"
     )
-    text = str(does_not_fit(error, small.problem, "a.tflite", small.target))
+    alone = dataclasses.replace(small.target, npu_compiler="vela")
+    text = str(does_not_fit(error, small.problem, "a.tflite", alone))
     assert "required   300 bytes (0.29 KiB) (by first fit; a smaller plan is not excluded)" in text
     assert "--planner optimal  " in text
+    assert "\n  --effort SECONDS, for a longer search" in text
 
 
 def test_explain_and_the_error_name_the_same_options(small: Artifact) -> None:
@@ -302,8 +304,14 @@ def test_a_compile_of_all_backends_names_none_of_them(small: Artifact) -> None:
     assert "\nwhat a program of each backend needs:\n  one        300 bytes  (0.29 KiB)\n" in text
     assert "\n  another  1,400 bytes  (1.37 KiB)\n" in text
     assert not any(flags in text for flags in ("--npu-compiler", "--accelerator", "--stripes"))
+    assert "--planner" not in text
+    assert "\n  --effort max, for a longer search" in text
+    hardest = dataclasses.replace(small.target, effort="max")
+    assert "--effort" not in str(does_not_fit(error, small.problem, "a.tflite", hardest))
     (peak, *_) = explain_peak(small).pools
     assert peak.knobs[0] == ("--pool sram=SIZE", "the fewest cycles that fit")
+    (peak, *_) = explain_peak(dataclasses.replace(small, npu_operations=0)).pools
+    assert [flags for flags, _ in peak.knobs[1:]] == ["--objective bytes"], "nothing of the NPU's helps the CPU"
 
 
 def test_every_option_says_what_it_does_in_one_line() -> None:

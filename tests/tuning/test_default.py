@@ -128,7 +128,7 @@ def test_it_is_not_above_vela(seed: int, npu: str, tmp_path: Path) -> None:
 def least_and_taken(model: Path, options: CompileOptions) -> tuple[int, int]:
     """Cycles that are printed: the bound, and those of the program."""
     (note,) = (n for n in compiler.plan_model(model, options).artifact.notes if n.startswith("selected: "))
-    found = re.search(r"([\d,]+) cycles (?:\([\d,]+ on the CPU\) )?in [\d,]+ bytes, ([\d,]+) at least", note)
+    found = re.search(r"([\d,]+) cycles (?:\([\d,]+ on the CPU\) )?in [\d,]+ bytes, at least ([\d,]+) to", note)
     assert found is not None, note
     taken, least = (int(text.replace(",", "")) for text in found.groups())
     return least, taken

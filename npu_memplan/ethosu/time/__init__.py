@@ -12,6 +12,7 @@ from .assumptions import MODELS as MODELS
 from .assumptions import NOMINAL as NOMINAL
 from .assumptions import SEARCHED as SEARCHED
 from .assumptions import Assumptions as Assumptions
+from .assumptions import printed_models as printed_models
 from .boards import Needs as Needs
 from .boards import board_map as board_map
 from .boards import constants_home as constants_home
@@ -36,6 +37,7 @@ from .memory import Pulse as Pulse
 from .memory import Requester as Requester
 from .memory import Traffic as Traffic
 from .memory import served_in_turn as served_in_turn
+from .span import counts_around as counts_around
 from .span import cycles_by_model as cycles_by_model
 from .span import milliseconds_between as milliseconds_between
 from .span import models_text as models_text
@@ -46,6 +48,7 @@ from .systems import default_memory_map as default_memory_map
 from .systems import fvp_system as fvp_system
 from .systems import load_system as load_system
 from .systems import similar_memory_mode as similar_memory_mode
+from .systems import writable_systems as writable_systems
 from .timeline import TimingModel as TimingModel
 from .timeline import in_a_row as in_a_row
 from .timeline import stream_words as stream_words

@@ -48,20 +48,27 @@ def printed_cycles(streams: Collection[Stream], memory_map: MemoryMap) -> dict[s
     """The same under each model of a printed range, and between what nine of ten published counts would lie."""
     share = min((accelerator.in_flight_share for _, accelerator in streams), default=1.0)
     found = cycles_by_model(streams, memory_map, printed_models(share))
-    errors = [LEFT_OUT[accelerator.product] for _, accelerator in streams]
-    nominal = found[NOMINAL.name]
-    if errors:
-        found[LEAST_COUNT] = round(nominal * min(low for low, _ in errors))
-        found[MOST_COUNT] = round(nominal * max(high for _, high in errors))
-    return found
+    return found | counts_around(found[NOMINAL.name], (accelerator for _, accelerator in streams))
 
 
-def milliseconds_between(cycles: Collection[int], clock_hz: float) -> str:
+def counts_around(nominal: int, accelerators: Iterable[Architecture]) -> dict[str, int]:
+    """The range of nine of ten published counts around `nominal` cycles; nothing without an NPU."""
+    errors = [LEFT_OUT[accelerator.product] for accelerator in accelerators]
+    if not errors:
+        return {}
+    low, high = min(low for low, _ in errors), max(high for _, high in errors)
+    return {LEAST_COUNT: round(nominal * low), MOST_COUNT: round(nominal * high)}
+
+
+def milliseconds_between(cycles: Collection[float], clock_hz: float) -> str:
     """The least and the most of `cycles` in milliseconds, as text: `0.093 to 0.104 ms`."""
     least, most = (f"{1000 * n / clock_hz:.3f}" for n in (min(cycles), max(cycles)))
     return f"{least} ms" if least == most else f"{least} to {most} ms"
 
 
 def models_text(by_model: Mapping[str, int]) -> str:
-    """The cycles under each model, as text: `shared by halves 42,020, memories in turn 54,376`."""
-    return ", ".join(f"{name} {cycles:,}" for name, cycles in by_model.items())
+    """The cycles under each model, as text: `shared by halves: 42,020; memories in turn: 54,376`."""
+    texts = [f"{name}: {cycles:,}" for name, cycles in by_model.items() if name not in (LEAST_COUNT, MOST_COUNT)]
+    if LEAST_COUNT in by_model:
+        texts.append(f"range of nine of ten published counts: {by_model[LEAST_COUNT]:,} to {by_model[MOST_COUNT]:,}")
+    return "; ".join(texts)

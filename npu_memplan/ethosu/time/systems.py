@@ -19,6 +19,7 @@ from ..arch import Architecture
 from .memory import Direction, Memory, MemoryMap, Pulse
 
 _AREAS = {"Sram": "sram", "Dram": "dram", "OnChipFlash": "on_chip_flash", "OffChipFlash": "flash"}
+_READ_ONLY = ("on_chip_flash", "flash")
 _SECTION = "System_Config."
 
 
@@ -55,6 +56,10 @@ class System:
         found[0] = next((self.memories[name] for name in constants if name in self.memories), fixed)
         return MemoryMap(found, fixed, self.clock_hz)
 
+    def read_only_pools(self, pools: Iterable[str]) -> list[str]:
+        """Those of a mode's `pools` whose memory cannot be written."""
+        return [name for name in pools if self.of_pool(name).name in _READ_ONLY]
+
     def of_pool(self, name: str) -> Memory:
         """A mode's pool: `sram` is behind port 0, `dram` behind port 1."""
         return self.memories.get(name, self.behind(1 if name == "dram" else 0))
@@ -66,6 +71,13 @@ def fvp_system(accelerator: Architecture) -> str:
     tables = read_toml(targets_folder() / "systems.toml")
     named = [name for name in tables if name.startswith(f"FVP_Ethos_{accelerator.product.name}_")]
     return next((name for name in named if tables[name].get("vela") == usual), named[0])
+
+
+def writable_systems(accelerator: Architecture, pools: Iterable[str]) -> list[str]:
+    """The configurations of an accelerator's product in which all of a mode's `pools` can be written."""
+    start = f"Ethos_{accelerator.product.name}_"
+    names = [name for name in read_toml(targets_folder() / "systems.toml") if name.startswith(start)]
+    return [name for name in names if not load_system(name).read_only_pools(pools)]
 
 
 def load_system(name: str, vela_ini: Path | None = None) -> System:

@@ -150,7 +150,6 @@ def _external(network: Network, reasons: Mapping[int, str]) -> str:
 
 _OF_SUBGRAPHS = frozenset(("CALL_ONCE", "IF", "WHILE"))  # which no C function can run
 FLOATING = "it computes in floating point"
-ONLY_FLOATS = "computes in floating point throughout, so nothing of it runs on the NPU: quantise it to int8 for that"
 
 
 def float_operators(network: Network) -> dict[int, str]:

@@ -26,6 +26,7 @@ from ...models.subgraphs import reads_first, starting_as
 from ...models.tflite import read_network
 from ...models.vela import NpuCall
 from ...options import NO_NPU
+from ...request import ONLY_FLOATS
 from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...vela.cross_call import with_cross_call_tensors
 from ...vela.lift import LiftError, arguments, lift_program
@@ -34,7 +35,6 @@ from ..attributes import BY_USER, forced_operators
 from .description import (
     FLOATING,
     NONE,
-    ONLY_FLOATS,
     activation_type,
     check_host_operators,
     check_on_host,

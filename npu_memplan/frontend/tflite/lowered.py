@@ -33,6 +33,7 @@ from ...models.vela import NpuCall
 from ...names import node_of
 from ...process.ending import raise_lack_of_memory
 from ...process.incidents import is_ours, report_fault
+from ...request import ONLY_FLOATS
 from ...vocabulary import RESHAPING
 from ..attributes import BY_USER, SourceOperator, forced_operators, operator_attributes
 from ..errors import FormatError
@@ -41,7 +42,6 @@ from ..legalize import legalize_host
 from .description import (
     FLOATING,
     NONE,
-    ONLY_FLOATS,
     check_on_host,
     complete_network,
     doubt_reason,

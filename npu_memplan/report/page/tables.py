@@ -126,7 +126,8 @@ def _is_numeric(table: PageTable, column: int) -> bool:
     return bool(cells) and all(isinstance(cell, (int, float)) for cell in cells)
 
 
-_COLUMNS = ("point", "bytes", "KiB", "cycles", "ms", "ms, slowest model", "over the port, %", "made by", "flags")
+_TIMES = ("ms", "ms, least", "ms, most", "times its constants' reads")
+_COLUMNS = ("point", "bytes", "KiB", "cycles", *_TIMES, "made by", "flags")
 
 
 def front_page(front: ParetoFront) -> str:
@@ -137,8 +138,8 @@ def front_page(front: ParetoFront) -> str:
         for kind, name, p in named
     ]
     rows = [
-        (name, p.bytes, p.bytes / 1024, p.cycles, p.milliseconds, p.most_milliseconds,
-         None if p.over_port is None else 100 * p.over_port, p.backend, p.flags)
+        (name, p.bytes, p.bytes / 1024, p.cycles, p.milliseconds, p.least_milliseconds, p.most_milliseconds,
+         None if p.over_port is None else 1 + p.over_port, p.backend, p.flags)
         for _, name, p in named
     ]  # fmt: skip
     line = [(p.bytes, p.cycles) for p in front.points]
@@ -154,7 +155,7 @@ def front_page(front: ParetoFront) -> str:
 def _ends_of(front: ParetoFront) -> str:
     """The ends of a front as text: `from 14,000 bytes in 0.120 to 0.150 ms to 24,000 bytes in 0.088 to 0.110 ms`."""
     small, fast = front.points[0], front.points[-1]
-    return f"from {small.bytes:,} bytes in {_time_range(small)} ms to {fast.bytes:,} bytes in {_time_range(fast)} ms"
+    return f"from {small.bytes:,} bytes in {small.time_text} to {fast.bytes:,} bytes in {fast.time_text}"
 
 
 def _named_points(front: ParetoFront) -> Iterator[tuple[str, str, ParetoPoint]]:
@@ -163,9 +164,3 @@ def _named_points(front: ParetoFront) -> Iterator[tuple[str, str, ParetoPoint]]:
     if front.default is not None:
         yield "default", "default", front.default
     yield from (("vela", p.backend, p) for p in front.vela)
-
-
-def _time_range(point: ParetoPoint) -> str:
-    """The milliseconds of a point as text: `0.093 to 0.104`."""
-    ends = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
-    return " to ".join(dict.fromkeys(ends))

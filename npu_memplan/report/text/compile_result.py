@@ -72,7 +72,10 @@ def advice(
             "(proven only for element-wise operations and rows that are already consumed)"
         )
         smaller[text] = {pair[1]: min(sizes[name] for name in pair)}
-    better = f"a better placement of the same buffers{options_of(SEARCH)}, or more SECONDS of --effort"
+    longer = f"{options_of(SEARCH)}, or more SECONDS of --effort"
+    if artifact.target.has_rivals:  # its place is part of the search, and smaller ones may cost cycles
+        longer = f", at some cycles (--pool {view.pool.name}={view.lower_bound_bytes})"
+    better = f"a better placement of the same buffers{longer}"
     found = [Advice(better, view.used_bytes - view.lower_bound_bytes)]
     found += [Advice(text, possible_gain(view, by_bytes)) for text, by_bytes in smaller.items()]
     return tuple(sorted((a for a in found if a.at_most_bytes > 0), key=lambda a: -a.at_most_bytes))
@@ -267,6 +270,8 @@ def does_not_fit_text(
 ) -> str:
     """The message, several lines without a newline at the end."""
     certainty = "" if error.proven else f" ({error.source}; a smaller plan is not excluded)"
+    if error.by_backend and not error.proven:
+        certainty = f" ({error.source})"
     lines = [
         f"{problem.name} does not fit pool {error.pool}:",
         f"  required   {bytes_and_kib(error.required_bytes)}{certainty}",
@@ -302,7 +307,7 @@ def does_not_fit_text(
         if not (needs_npu and knob is HOST)
     ]
     lines += align_rows([(knob.flag_text(options, budget), knob.does) for knob in able], right=set())
-    if not error.proven:
-        lines.append("  --effort SECONDS, for a longer search")
+    if not error.proven and not (error.by_backend and options.effort == "max"):
+        lines.append(f"  --effort {'max' if error.by_backend else 'SECONDS'}, for a longer search")
     lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")
     return "\n".join(lines)

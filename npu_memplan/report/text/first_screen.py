@@ -14,7 +14,7 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckVerdict
 from ...options import NO_NPU, CompileOptions, Objective
-from ...request import FASTER, SELECTED
+from ...request import FASTER, ONLY_FLOATS, SELECTED
 from ...sizes import difference_text, percent_text
 from ..facts.npu_work import multiplier_use, operations_text
 from .compile_result import result_texts, verdict
@@ -30,7 +30,7 @@ def first_screen(artifact: Artifact, output: Path) -> list[str]:
     last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
     first = _wrap_text(verdict(artifact))
     facts = [_wrap_text(text) for text in _fact_sentences(artifact)]
-    notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith((SELECTED, FASTER))]
+    notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not _is_fact(note)]
     room = LINES - len(first) - len(last)
     lines, left = list(first), 0
     for index, paragraph in enumerate((*facts, *notes)):
@@ -44,11 +44,17 @@ def first_screen(artifact: Artifact, output: Path) -> list[str]:
     return [*lines, *last]
 
 
+def _is_fact(note: str) -> bool:
+    """Whether a note is among the facts."""
+    return note.startswith((SELECTED, FASTER)) or note.endswith(ONLY_FLOATS)
+
+
 def _fact_sentences(artifact: Artifact) -> Iterator[str]:
     """Sentences, the most important first."""
     claims = result_texts(artifact)
     if artifact.check.verdict is CheckVerdict.DIFFERS:
         yield from claims
+    yield from (note for note in artifact.notes if note.endswith(ONLY_FLOATS))
     yield from _comparison_with_vela(artifact)
     yield from (note for note in artifact.notes if note.startswith(FASTER))
     if artifact.check.verdict is not CheckVerdict.DIFFERS:
@@ -92,6 +98,8 @@ def _selected_program(artifact: Artifact) -> str:
         return {"vela": "Vela's stream", "tvm": "native lowering"}.get(artifact.target.npu_compiler, "")
     clauses = taken.split("; ")[:2]
     clauses[0] = ", ".join(clauses[0].split(", ")[:2])  # without the least that its operations take
+    if artifact.target.resident != "none":
+        clauses[0] += " before --resident"
     return "; ".join(clauses)
 
 

@@ -167,7 +167,7 @@ def _time_text(artifact: Artifact, timing: Timing) -> str:
     calls = len(artifact.calls) - artifact.host_operations
     lines.append(f"Not counted: the start and the end of {count_text(calls, 'NPU call')} (driver, interrupt, caches).")
     if timing.by_model:
-        lines.append(f"by timing model: {models_text(timing.by_model)} cycles")
+        lines.append(f"Cycles by model of shared memories: {models_text(timing.by_model)}")
     lines.append(timing.beside_vela())
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
 
