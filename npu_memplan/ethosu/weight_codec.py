@@ -7,9 +7,10 @@ takes longer than to encode a small model.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -30,20 +31,53 @@ class WeightCodecError(NpuMemplanError):
     """Values that the NPU's formats cannot hold."""
 
 
+@cache
+def _functions() -> Any:
+    """The codec's functions in C, whose Python forms make a list of all weights; None where it exports none."""
+    from ethosu import mlw_codec
+
+    try:
+        library = ctypes.CDLL(mlw_codec.__file__)
+        library.mlw_encode.argtypes = library.mlw_decode.argtypes = (
+            ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int,
+        )  # fmt: skip
+        library.mlw_free_outbuf.argtypes = (ctypes.c_void_p,)
+    except (AttributeError, OSError):
+        return None
+    return library
+
+
+def _call_codec(name: str, data: NDArray[Any], count: int, item_bytes: int) -> bytes:
+    """What a function of the codec makes of `count` values; `WeightCodecError` where it fails."""
+    made = ctypes.c_void_p()
+    length = getattr(_functions(), name)(data.ctypes.data, count, ctypes.byref(made), 0)
+    if length < 0 or not made.value:
+        raise WeightCodecError(f"{name} of Vela's codec failed for {count} values")
+    result = ctypes.string_at(made.value, length * item_bytes)
+    _functions().mlw_free_outbuf(made)
+    return result
+
+
 def decode_weights(stream: bytes | bytearray | NDArray[np.uint8]) -> NDArray[np.int16]:
     """Decompress one weight stream: signed, zero point already subtracted, padding zeros included; int16 [n]."""
     from ethosu import mlw_codec
 
     if not len(stream):  # the codec would end the process
         return np.empty(0, np.int16)
-    return np.asarray(mlw_codec.decode(bytearray(stream)), np.int16)
+    if _functions() is None:
+        return np.asarray(mlw_codec.decode(bytearray(stream)), np.int16)
+    data = np.frombuffer(bytes(stream), np.uint8)
+    return np.frombuffer(_call_codec("mlw_decode", data, data.size, 2), np.int16)
 
 
 def encode_stream(values: NDArray[np.int16]) -> bytes:
     """Compress values that are in the order of a stream already, as `decode_weights` gives them; whole 16 bytes."""
     from ethosu import mlw_codec
 
-    encoded = bytes(mlw_codec.encode(values.tolist()))
+    if _functions() is None:
+        encoded = bytes(mlw_codec.encode(values.tolist()))
+    else:
+        encoded = _call_codec("mlw_encode", np.ascontiguousarray(values, np.int16), values.size, 1)
     return encoded + bytes(-len(encoded) % 16)
 
 

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from fvp_runner.npu_model.arithmetic.weights import ScaleTable, WeightOrder, decode_mlw
 from fvp_runner.npu_model.errors import WeightStreamError, WeightStreamLongError, WeightStreamShortError
+from npu_memplan.ethosu import weight_codec
 from npu_memplan.ethosu.arch import ACCELERATORS, accelerator
-from npu_memplan.ethosu.weight_codec import about_encoded_bytes, decode_weights, encode_scales, encode_weights
+from npu_memplan.ethosu.weight_codec import (
+    about_encoded_bytes,
+    decode_weights,
+    encode_scales,
+    encode_stream,
+    encode_weights,
+)
 
 
 def values(shape: tuple[int, ...], kind: str, seed: int) -> np.ndarray:
@@ -87,6 +94,16 @@ def test_decoding_agrees_with_the_codec(kind: str, size: int) -> None:
         weights, accelerator("ethos-u55-256"), block_depth=128, depthwise=False, part_kernel_first=False
     )
     assert np.array_equal(decode_mlw(stream), decode_weights(stream))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_codec_in_c_gives_what_its_python_form_gives(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ordered = values((3000,), kind, 1).astype(np.int16)
+    stream = encode_stream(ordered)
+    assert weight_codec._functions() is not None
+    monkeypatch.setattr(weight_codec, "_functions", lambda: None)
+    assert encode_stream(ordered) == stream
+    assert np.array_equal(decode_weights(stream), ordered)
 
 
 def test_a_guess_of_the_encoded_bytes_takes_little_memory() -> None:
