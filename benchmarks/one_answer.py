@@ -4,9 +4,9 @@
 
 A row a way, for the usual NPU: the default compile, `--effort quick`, `--objective bytes`, `--pool` with three sizes,
 `--max-ms`, `explore`, native lowering alone, the CPU alone. It is a contradiction where a way that compares all
-candidates takes more bytes and more cycles than any other row, where a program has fewer bytes than that of
-`--objective bytes`, where a larger pool is slower, or where a pool that is too small requires other bytes than that
-program takes.
+candidates takes no fewer bytes and no fewer cycles than another row and more of one, where a program has fewer bytes
+than that of `--objective bytes`, where a larger pool is slower, or where a pool that is too small requires other bytes
+than that program takes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Answer:
     compares: bool = True  # all candidates
 
     def beats(self, other: Answer) -> bool:
-        """Whether it has fewer bytes and fewer cycles."""
-        return 0 < self.cycles < other.cycles and self.size_bytes < other.size_bytes
+        """Whether it has fewer bytes or cycles and no more of either."""
+        own, its = (self.size_bytes, self.cycles), (other.size_bytes, other.cycles)
+        return 0 < self.cycles <= other.cycles and self.size_bytes <= other.size_bytes and own != its
 
     def row(self) -> str:
         """The columns of the table."""

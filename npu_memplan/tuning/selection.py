@@ -16,6 +16,7 @@ from operator import gt
 
 from .. import planners, verify
 from ..ethosu.program.program import NpuProgram
+from ..ethosu.schedule.constants import constant_blocks, in_place
 from ..ethosu.schedule.order import chain_kernels, reorder_operations
 from ..ethosu.schedule.replacement import chosen, move_maps_away
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
@@ -100,6 +101,7 @@ _CLOSEST = 1.001  # the same, where some results are not claimed to be exact
 _HOPE = 1.5  # times that limit: what takes more without a search is not searched alone
 _AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole
 _FEW = 64  # operations
+_FEW_COPIED = 8  # a part of all constants
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
 
 
@@ -180,7 +182,36 @@ def _search(
     # programs that fit, and are read, are compared
     plain = PlanningError, FormatError
     attempts.settle_errors(bool(lifted or ours), plain, least=(FormatError,), most=(PlanningError,))
-    return search_programs([*lifted, *ours], rank, budget, theirs), theirs
+    found = search_programs([*lifted, *ours], rank, budget, theirs)
+    if ours and _reads_in_place(found, memory_map):
+        far, attempts = replace(options, npu_compiler="tvm", stripes=False, objective="bytes", max_ms=None), Attempts()
+        with attempts.attempt_by(OURS):
+            other = _plan_lifted(models.extract(far, OURS, reorder_programs))
+            found = _join_results(found, search_programs((other,), rank, budget, found.reference))
+        attempts.settle_errors(True, (PlanningError,))
+    return found, theirs
+
+
+def _reads_in_place(found: SearchResult, memory_map: MemoryMap) -> bool:
+    """Whether the best is a program of native lowering that copies few of its constants out of a slower memory, and
+    takes longer than to read them: blocks that were chosen as if constants were copied may not suit them.
+    """
+    best, plain = found.best, found.best.plain
+    if _lifts(best) or fast_pool(plain.extracted.problem.pools, memory_map) is None:
+        return False
+    calls = npu_calls(plain.extracted.program)
+    constants = sum(one.size_bytes for call in calls for one in constant_blocks(in_place(call.program)))
+    copied = sum(b.size_bytes for moved in best.moved for b in moved.program.buffers if b.name in moved.places)
+    return _FEW_COPIED * copied < constants and found.cycles[0] > _CLOSEST * port_bound(plain, memory_map)
+
+
+def _join_results(found: SearchResult, other: SearchResult) -> SearchResult:
+    """`found` with the candidates of the `other`, whose best is taken where it is faster by all models."""
+    candidates, estimated = found.candidates + other.candidates, found.estimated + other.estimated
+    found = replace(found, candidates=candidates, estimated=estimated)
+    if other.cycles == found.cycles or any(map(gt, other.cycles, found.cycles)):
+        return found
+    return replace(found, best=other.best, others=(found.best, *found.others), cycles=other.cycles)
 
 
 def _enough(planned: Planned) -> float:

@@ -114,14 +114,24 @@ def search_programs(
 def prefer_bytes(result: SearchResult, slack: float, rank: Ranking, budget: SearchBudget) -> SearchResult:
     """The result with the program of the fewest bytes as the best, of those within `slack` times its cycles by each
     model, which are above the reference's nowhere unless the best's are. The form of that program is searched in fewer
-    bytes, too.
+    bytes, too; one without copies for copies in the bytes that it takes.
     """
     preferred = _select_fewest_bytes(result, slack, rank)
     plain = preferred.best.plain
     fast = fast_pool(plain.extracted.problem.pools, rank.memory_map)
-    if slack <= 1 or fast is None or not preferred.best.moved:
+    if slack <= 1 or fast is None:
         return preferred
     budget = replace(budget, rounds=budget.rounds[-1:], sliced_forms=0, last_work=0)
+    if not preferred.best.moved:
+        if preferred.best is result.best:
+            return preferred
+        more = _search_within(plain, fast, _used_bytes(preferred.best, fast), result.reference, rank, budget)
+        known = [(one, cycles_by_model(one, rank)) for one in more if one.rank[1] <= preferred.best.rank[1]]
+        agreed = [(one.rank, one, cycles) for one, cycles in known if all(map(le, cycles, preferred.cycles))]
+        if not agreed:
+            return preferred
+        _, best, cycles = min(agreed, key=lambda row: row[0])
+        return replace(preferred, best=best, others=(preferred.best, *preferred.others), cycles=cycles)
     low, high = (_used_bytes(one, fast) for one in (ProgramCandidate(plain, rank(plain)), preferred.best))
     for _ in range(_ROUNDS):
         limit = high - (high - low) // _STEP

@@ -24,7 +24,7 @@ from npu_memplan.stages import Planned
 from npu_memplan.tuning import weight_prefetch
 from npu_memplan.tuning.candidate import BUDGETS, ProgramCandidate, cycles_by_model
 from npu_memplan.tuning.ranking import Ranking
-from npu_memplan.tuning.weight_prefetch import SearchResult, make_best, search_programs
+from npu_memplan.tuning.weight_prefetch import SearchResult, make_best, prefer_bytes, search_programs
 from tests.support.random_networks import draw, network
 from tests.support.random_networks.verdict import ways
 from tests.support.real_data import real_model
@@ -196,6 +196,21 @@ def test_what_is_taken_is_faster_under_every_model(
     for model, cycles in zip(MODELS, search.cycles, strict=True):  # what is made is what was compared
         memory_map = replace(ranking(plain).memory_map, assumptions=model)
         assert Ranking(memory_map)(made(search, plain))[0] == cycles
+
+
+def test_a_program_without_copies_that_is_preferred_is_searched_for_copies_in_its_bytes(
+    planned: Callable[..., Planned],
+) -> None:
+    plain = planned("kws_ref_model", "tvm", None)
+    rank, found = ranking(plain), searched("kws_ref_model", "tvm", 22192)
+    smaller = ProgramCandidate(plain, rank(plain))
+    cycles = cycles_by_model(smaller, rank)
+    assert smaller.rank[1] < found.best.rank[1]
+    preferred = prefer_bytes(replace(found, candidates=(*found.candidates, smaller)), 10, rank, BUDGETS["quick"])
+    assert preferred.best.moved
+    assert preferred.best.rank[1] <= smaller.rank[1]
+    assert all(after <= before for after, before in zip(preferred.cycles, cycles, strict=True))
+    assert preferred.cycles[0] < cycles[0]
 
 
 def test_copies_that_one_model_finds_slower_are_not_taken(

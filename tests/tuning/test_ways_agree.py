@@ -172,6 +172,7 @@ def test_a_stream_that_is_not_exact_is_compared_with_native_lowering() -> None:
     planned = plan_network(path, parse_options([]))
     assert planned.extracted.loaded.backend == OURS
     assert cost(path, "")[0] <= cost(path, "--npu-compiler vela")[0]
+    assert cost(path, "") == cost(path, "--objective bytes")  # blocks of constants that no pool has room for
     operators = operators_of(planned.extracted.loaded.module["main"])
     assert all(operator.claim.exactness is Exactness.EXACT for operator in operators)
 
