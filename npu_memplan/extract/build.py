@@ -212,7 +212,7 @@ def _buffer(
         agents = frozenset({storage.agent})
     return Buffer(
         name=storage.name,
-        size_bytes=max(1, size_bytes),
+        size_bytes=size_bytes,
         lifetimes=life,
         alignment=alignment,
         pools=pools,

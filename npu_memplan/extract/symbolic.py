@@ -96,8 +96,8 @@ class Extents:
         return self._gaps[distance]
 
     def round_size(self, size_bytes: int) -> int:
-        """`size_bytes` rounded up to the alignment; at least one unit, so that every buffer has an address."""
-        return max(1, -(-size_bytes // self.alignment)) * self.alignment
+        """`size_bytes` rounded up to the alignment."""
+        return -(-size_bytes // self.alignment) * self.alignment
 
     def _intern(self, key: Any, expr: Any, exact: Polynomial | None, before: Any = None) -> int:
         if key not in self._known:

@@ -111,13 +111,10 @@ def compare(module: Any, symbols: Mapping[str, int] | None = None, **given: Any)
     devices = labels(list(module.global_infos.get("vdevice", [])))
     rows: list[FunctionBytes] = []
     for name in sorted(gv.name_hint for gv, f in legal.functions.items() if isinstance(f, relax.Function)):
-        problem, program, lives, _ = extract_from(
+        problem, program, _, _ = extract_from(
             legal, Request(_OPTIONS, _POOLS, function=name, io_in_pools=False, alignment=1)
         )
-        # of nothing, a buffer of the problem has a byte: so that it has a place
-        nothing = {s.name for s in lives if s.size_bytes == 0}
-        buffers = (replace(b, size_bytes=0, lifetimes=()) if b.name in nothing else b for b in problem.buffers)
-        model = Model(replace(problem, buffers=tuple(buffers), accesses=()))
+        model = Model(replace(problem, accesses=()))
         least = {p.targets[0] if devices else "": load_peak(model, i).bytes for i, p in enumerate(problem.pools)}
         stock, inside = _bytes_by_device(allocations(theirs[name]), values), internal_bytes(program)
         ours = _planned_bytes(planned, name, values)
@@ -221,7 +218,8 @@ def internal_bytes(program: Program) -> Counter[int]:
 
 def allocated_bytes(function: Any) -> int:
     """Bytes of global memory that a PrimFunc allocates after StorageRewrite; its sizes must be known."""
-    passes = [tirx.transform.FlattenBuffer(), tirx.transform.StmtSimplify(), tirx.transform.StorageRewrite()]
+    own = tirx.transform
+    passes = [own.FlattenBuffer(), own.StmtSimplify(), own.VectorizeLoop(), own.StorageRewrite()]
     lowered = ir.transform.Sequential(passes)(ir.IRModule({"kernel": function}))["kernel"]
     buffers = [statement.buffer for statement in nodes_of(lowered.body, tirx.AllocBuffer)]
     return sum(size_bytes(b.shape, str(b.dtype)) or 0 for b in buffers if b.scope() == "global")

@@ -25,8 +25,8 @@ from ..planners.model import Model
 from ..problem import Buffer, Lifetime, Plan, Problem
 from ..rewrite.pools import Selection
 
-SMALL = 1024
-"""Bytes of a buffer that a kernel has on its stack when nothing is planned, at most."""
+SMALL, SEVERAL = 1024, 4
+"""Bytes of a buffer that a kernel has on its stack when nothing is planned, at most; so many of them are a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def join_small_buffers(
     for names in kernels if all(pool.size_bytes is None for pool in problem.pools) else ():
         own = [buffers[n] for n in names if n in buffers and n not in changing and n not in related]
         small = [b for b in own if b.size_bytes <= SMALL and b.pools == own[0].pools and b.fixed is None]
-        if len(small) > 1:
+        if len(small) >= SEVERAL:
             inner |= _put_side_by_side(buffers, small, unit)
     found = JoinedBuffers(problem, inner)
     kept = tuple(b for name, b in buffers.items() if found.block_of(name) == name)

@@ -148,6 +148,14 @@ def test_small_buffers_of_a_kernel_lie_side_by_side():
     assert {p.buffer for p in found.plan.placements} == {b.name for b in problem.buffers}
 
 
+def test_few_small_buffers_are_planned_one_by_one():
+    problem, sample, _, _ = planned(Normed)
+    changing = {storage.name for storage in sample.numbers}
+    names = [b.name for b in problem.buffers if b.name not in changing]
+    assert join_small_buffers(problem, [names[:3]], changing, 4).problem.buffers == problem.buffers
+    assert set(join_small_buffers(problem, [names[:4]], changing, 4).inner) == set(names[:4])
+
+
 def test_pools_with_a_size_have_no_blocks():
     problem, sample, _, _ = planned(Normed)
     changing = {storage.name for storage in sample.numbers}

@@ -6,6 +6,9 @@ import pytest
 
 pytest.importorskip("tvm")
 
+import numpy as np
+import tvm
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -13,10 +16,11 @@ from tvm.script import tirx as T
 from benchmarks.relax import bytes_against_tvm, storages
 from npu_memplan import analysis
 from npu_memplan.extract import ExtractionError
-from npu_memplan.transform import ConfigError, PlanMemory, pool_sizes
+from npu_memplan.transform import ConfigError, PlanMemory, memory_plan_faults, pool_sizes
 from npu_memplan.transform.comparison import FunctionBytes, planned_by_tvm
 from tests.relax.test_devices import ThereAndBack
 from tests.support.random_symbolic import random_program, random_sizes, symbolic_programs
+from tests.support.relax_results import build_for_host
 
 OF_THE_ZOO = ("attention", "cnn_nhwc", "mlp", "nested_if", "relax_calls")
 
@@ -53,6 +57,48 @@ def test_bytes_by_function():
     lines = found.table().splitlines()
     assert lines[0] == "| function | device | TVM's plan | in kernels | ours | bound | ours / TVM |"
     assert lines[2:] == ["| main | - | 512 | 256 | 512 | 512 | 0.67 |", "| other | - | 128 | 0 | 128 | 128 | 1.00 |"]
+
+
+@I.ir_module
+class Vectors:
+    """A kernel with vectors and threads, and empty tensors of sizes that are known and that are not."""
+
+    @T.prim_func(s_tir=True)
+    def turn(a: T.Buffer((64, 16), "float32"), b: T.Buffer((64, 16), "float32")):
+        t = T.alloc_buffer((64, 16), "float32")
+        for i in T.parallel(64):
+            for j in T.vectorized(16):
+                t[i, j] = a[i, j] * T.float32(3)
+        for i in T.parallel(64):
+            for j in T.vectorized(16):
+                b[i, j] = t[63 - i, j]
+
+    @R.function
+    def main(x: R.Tensor((64, 16), "float32"), empty: R.Tensor((0, 16), "float32")):
+        y = R.exp(x)
+        z = R.call_tir(Vectors.turn, (y,), out_ty=R.Tensor((64, 16), "float32"))
+        e = R.tanh(empty)
+        return R.add(z, y), R.concat([e, e], axis=0), R.sum(e)
+
+    @R.function
+    def of_any_size(x: R.Tensor(("n", 8), "float32"), empty: R.Tensor((0, 8), "float32")):
+        y = R.exp(x)
+        e = R.tanh(empty)
+        z = R.concat([y, e], axis=0)
+        return R.add(z, y), R.concat([e, e], axis=0)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_vectors_and_empty_tensors(n):
+    main, other = analysis.compare(Vectors, {"n": n}).rows
+    assert main == FunctionBytes("main", "", 8192, 4096, 12288, 12288)
+    assert other == FunctionBytes("of_any_size", "", 64 * n, 0, 64 * n, 64 * n)
+    planned = PlanMemory(poison=0xA5)(Vectors)
+    assert memory_plan_faults(planned) == ((), ())
+    inputs = [tvm.runtime.tensor(np.ones((n, 8), "float32")), tvm.runtime.tensor(np.ones((0, 8), "float32"))]
+    found, empty = relax.VirtualMachine(build_for_host(planned), tvm.cpu())["of_any_size"](*inputs)
+    assert np.allclose(found.numpy(), 2 * np.e)
+    assert (tuple(found.shape), tuple(empty.shape)) == ((n, 8), (0, 8))
 
 
 def test_bytes_by_device():
