@@ -8,32 +8,25 @@ other families. So the search is for assignments in order of cost, until one pac
   subgradients. Everyone then takes its cheapest pool, and the total is a bound on the cost; it also says what any
   deviation adds to it.
 * A first assignment comes from the prices, others from evicting what harms least at the most overloaded point, under
-  several rules; each is repaired until it packs and then takes back what still fits (`assign`). Exchanges follow.
-* A sweep over time (`sweep`) keeps, for every way to assign the items that are live, the least cost of the past, cut
-  by the prices' bound. Going back, it yields assignments in order of cost until one packs, which is then the cheapest.
-  Sets that do not pack are shrunk and left out of what follows. Where too many states are live at once the likeliest
-  are kept, without a claim.
-* For some dozens of items a complete search below the bound (`branch`), where the sweep had to give up.
+  several rules; each is repaired until it packs and then takes back what still fits (`assign`).
+* For some dozens of items with a choice, a complete search below the bound (`branch`).
 
 Invariant: a returned layout is complete and inside every hard pool; the cost is said to be least only when no
 assignment costs less. Prices prove a bound whatever they are, as long as none is negative. Packings that were neither
-found nor ruled out are `undecided`, so that a search that met one is not taken for a proof. The work of a sweep grows
-with what is live at once and not with the number of items.
+found nor ruled out are `undecided`, so that a search that met one is not taken for a proof.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import accumulate, count
-from random import Random
+from itertools import accumulate
 
 from . import exact
 from . import general as general
 from .first_fit import ORDERS, Layout, first_fit, fixed_first
-from .general import SmallSearch, small_subset
+from .general import SmallSearch
 from .model import Item, Model, OutOfTime
 from .registry import Context
 
@@ -56,7 +49,6 @@ class Assigner:
             [(rank[first], bisect_left(points, last)) for first, last in item.lifetimes] for item in model.items
         ]
         self.ranks = [tuple(k for first, last in mine for k in range(first, last)) for mine in self.spans]
-        self.rank_sets = [frozenset(mine) for mine in self.ranks]
         # bytes that an item surely needs: one with overlaps may need fewer than it has
         self.sure = [0 if item.index in model.special else item.size for item in model.items]
         self.packed: dict[tuple[int, tuple[int, ...]], list[int] | None] = {}
@@ -311,265 +303,9 @@ def branch(
     return best, complete and best is not None and not cheaper(doubtful, best)
 
 
-class Exchange:
-    """Bring an item back into a better pool, and let others leave for it."""
-
-    def __init__(self, assigner: Assigner, start: Layout, seed: int) -> None:
-        self.assigner = assigner
-        self.model = assigner.model
-        self.random = Random(seed)
-        self.pools = list(start.pools)
-        self.loads = assigner.loads(self.pools)
-        self.cost = start.cost
-        self.moves: list[tuple[int, int]] = []  # (item, the pool it left), to take back
-
-    def search(self, best: Layout, bound: float, attempts: int) -> Layout:
-        """The best layout after `attempts` exchanges, or until `bound` is met."""
-        context = self.assigner.context
-        for _ in range(attempts):
-            if context.is_exhausted() or not cheaper(bound, best):
-                break
-            context.spend(1 + len(self.pools) // 2)
-            before = self.cost
-            self.moves.clear()
-            if not self.attempt() or self.cost > before + NEVER * max(1.0, before):
-                self.take_back(before)
-            elif cheaper(self.cost, best):
-                layout = self.assigner.layout(self.pools)
-                if layout is None:
-                    self.take_back(before)
-                else:
-                    best = layout
-        return best
-
-    def attempt(self) -> bool:
-        """One exchange; False when it leads nowhere."""
-        model, random = self.model, self.random
-        away = [i for i, pool in enumerate(self.pools) if pool != model.items[i].pools[0] and model.items[i].size]
-        if not away:
-            return False
-        i = random.choice(away)
-        candidates = model.items[i].pools
-        pool = random.choice(candidates[: candidates.index(self.pools[i])])
-        self.move(i, pool)
-        kept = {i}
-        while True:
-            capacity = model.capacity[pool]
-            load = self.loads[pool]
-            over = [k for k in self.assigner.ranks[i] if capacity is not None and load[k] > capacity]
-            if not over:
-                break
-            leaver = self.leaver(pool, random.choice(over), kept)
-            if leaver is None:
-                return False
-            kept.add(leaver[0])
-            self.move(*leaver)
-        self.fill()
-        return True
-
-    def leaver(self, pool: int, at: int, kept: set[int]) -> tuple[int, int] | None:
-        """(item, other pool): that leaves `pool` for the least cost by what it gives free at overfull points."""
-        model, assigner = self.model, self.assigner
-        capacity = model.capacity[pool] or 0
-        load = self.loads[pool]
-        best: tuple[float, int, int] | None = None
-        for item in model.items:
-            i = item.index
-            if self.pools[i] != pool or i in kept or len(item.pools) == 1 or at not in assigner.rank_sets[i]:
-                continue
-            relief = sum(min(item.size, load[k] - capacity) for k in assigner.ranks[i] if load[k] > capacity)
-            for other in item.pools:
-                if other != pool and assigner.fits(self.loads, i, other):
-                    harm = model.spill_cost(i, other) - model.spill_cost(i, pool)
-                    key = (harm / max(1, relief) * self.random.uniform(0.6, 1.4), i, other)
-                    if best is None or key < best:
-                        best = key
-        return None if best is None else best[1:]
-
-    def fill(self) -> None:
-        """Bring back what fits, dearest first."""
-        model = self.model
-        away = [i for i, pool in enumerate(self.pools) if pool != model.items[i].pools[0] and model.items[i].size]
-        for i in sorted(away, key=lambda i: (-model.spill_cost(i, self.pools[i]), i)):
-            for pool in model.items[i].pools:
-                if pool == self.pools[i]:
-                    break
-                if self.assigner.fits(self.loads, i, pool):
-                    self.move(i, pool)
-                    break
-
-    def move(self, i: int, pool: int) -> None:
-        self.moves.append((i, self.pools[i]))
-        self.cost += self.model.spill_cost(i, pool) - self.model.spill_cost(i, self.pools[i])
-        self.assigner.move(self.pools, self.loads, i, pool)
-
-    def take_back(self, cost: float) -> None:
-        for i, pool in reversed(self.moves):
-            self.assigner.move(self.pools, self.loads, i, pool)
-        self.cost = cost
-
-
-STEPS = 300_000  # states kept on the way before some are left out
-CHOICES_A_STATE = 4  # what is left of the way then costs a fraction more
-CANDIDATES = 2_000  # assignments that are packed
-EXPANSIONS = 50_000  # states visited on the way back before the sweep gives up
-SHRINK_NODES = 300
-
-State = tuple[int, ...]  # pools of the live items, in the order in which they began
-START: dict[State, tuple[float, float]] = {(): (0.0, 0.0)}  # its cost, and what that is above the prices' bound
-
-
-class Sweep:
-    """The layers of states, forwards in time; `wide` when some had to be left out."""
-
-    def __init__(self, assigner: Assigner, relaxation: Relaxation, flexible: Sequence[int], best: Layout | None):
-        self.assigner = assigner
-        self.model = model = assigner.model
-        self.relaxation = relaxation
-        self.best = best
-        self.wide = False
-        begins: list[list[int]] = [[] for _ in range(assigner.width)]
-        for i in flexible:
-            begins[assigner.ranks[i][0]].append(i)
-        self.size = assigner.sure
-        self.base = assigner.loads(model.usual, self.size, set(flexible))
-        # (items live, whether the last of them is new, state -> (cost, extra), what is left of the states before)
-        self.layers: list[tuple[list[int], bool, dict[State, tuple[float, float]], dict[State, list[State]]]] = []
-        self.steps = 0
-        self.narrow = STEPS // (CHOICES_A_STATE * (assigner.width + len(flexible))) + 1
-        live: list[int] = []
-        states = START
-        for k in range(assigner.width):
-            if assigner.context.is_exhausted():
-                self.wide = True
-                return
-            stay = [p for p, i in enumerate(live) if assigner.ranks[i][-1] >= k]
-            live = [live[p] for p in stay]
-            left: dict[State, list[State]] = {}
-            for state in states:
-                left.setdefault(tuple(state[p] for p in stay), []).append(state)
-            merged = {
-                rest: (min(states[s][0] for s in pasts), min(states[s][1] for s in pasts))
-                for rest, pasts in left.items()
-            }
-            states = {rest: costs for rest, costs in merged.items() if min(self.room(k, live, rest)) >= 0}
-            self.keep(live, False, states, left)
-            for i in begins[k]:
-                before, states = self.layers[-1][2], {}
-                for rest, (cost, extra) in before.items():
-                    room = self.room(k, live, rest)
-                    for pool, growth in zip(model.items[i].pools, relaxation.extra[i], strict=True):
-                        more = extra + growth
-                        if room[pool] >= self.size[i] and cheaper(relaxation.bound + more, best):
-                            grown = (*rest, pool)
-                            states[grown] = (cost + model.spill_cost(i, pool), more)
-                live = [*live, i]
-                self.keep(live, True, states, {rest: [rest] for rest in before})
-            states = self.layers[-1][2]
-
-    def keep(
-        self, live: list[int], new: bool, states: dict[State, tuple[float, float]], left: dict[State, list[State]]
-    ) -> None:
-        """Add a layer; of too many states those of least extra cost."""
-        self.steps += len(states)
-        if len(states) > self.narrow and self.steps > STEPS:
-            self.wide = True
-            states = dict(sorted(states.items(), key=lambda entry: (entry[1][1], entry[0]))[: self.narrow])
-        self.layers.append((live, new, states, left))
-
-    def room(self, k: int, live: Sequence[int], state: State) -> list[float]:
-        """Bytes left in every pool at rank `k`."""
-        room = [
-            float("inf") if capacity is None else capacity - base[k]
-            for capacity, base in zip(self.model.capacity, self.base, strict=True)
-        ]
-        for i, pool in zip(live, state, strict=True):
-            if k in self.assigner.rank_sets[i]:
-                room[pool] -= self.size[i]
-        return room
-
-    def cheapest_first(self, refuted: list[tuple[int, frozenset[int]]]) -> Iterator[tuple[float, dict[int, int]]]:
-        """(cost, pool of each flexible item) in order of cost, without refuted sets; `wide` after `EXPANSIONS`."""
-        if not self.layers:
-            yield 0.0, {}
-            return
-        tie = count()
-        # of assignments that cost the same the one that is furthest first: there may be very many
-        grain = NEVER * max(1.0, self.best.cost if self.best else 1.0)
-        heap: list[tuple[int, int, int, float, float, State, dict[int, int]]] = []
-
-        def push(k: int, cost: float, later: float, state: State, chosen: dict[int, int]) -> None:
-            heappush(heap, (round(cost / grain), k, next(tie), cost, later, state, chosen))
-
-        for state, (cost, _) in self.layers[-1][2].items():
-            push(len(self.layers) - 1, cost, 0.0, state, {})
-        left_over = EXPANSIONS
-        while heap:
-            _, k, _, total, later, state, chosen = heappop(heap)
-            if k < 0:
-                yield total, chosen
-                continue
-            left_over -= 1
-            if left_over < 0 or (left_over % 256 == 0 and self.assigner.context.is_exhausted()):
-                self.wide = True
-                return
-            live, new, _, left = self.layers[k]
-            chosen = {**chosen, **dict(zip(live, state, strict=True))}
-            if any(all(chosen.get(i, -1) == pool for i in items) for pool, items in refuted):
-                continue
-            if new:
-                later += self.model.spill_cost(live[-1], state[-1])
-                state = state[:-1]
-            before = self.layers[k - 1][2] if k else START
-            for past in left[state]:
-                push(k - 1, later + before[past][0], later, past, chosen)
-
-
-def sweep(
-    assigner: Assigner, relaxation: Relaxation, flexible: Sequence[int], best: Layout | None
-) -> tuple[Layout | None, bool]:
-    """The cheapest layout, and whether it is proven that none costs less."""
-    model, context = assigner.model, assigner.context
-    if any(not assigner.ranks[i] for i in flexible):
-        return best, False  # no point in time at which to decide
-    layers = Sweep(assigner, relaxation, flexible, best)
-    context.spend(layers.steps // 20)
-    if context.is_exhausted():
-        return best, False
-    refuted: list[tuple[int, frozenset[int]]] = []
-    doubtful = float("inf")
-    for seen, (cost, chosen) in enumerate(layers.cheapest_first(refuted)):
-        if not cheaper(cost, best):
-            break
-        if seen >= CANDIDATES or context.is_exhausted():
-            return best, False
-        context.spend(1)
-        pools = [chosen.get(item.index, item.pools[0]) for item in model.items]
-        layout = assigner.layout(pools)
-        if layout is not None:
-            return layout, doubtful >= cost and not layers.wide
-        if assigner.is_settled(pools):
-            refuted += _refute(assigner, pools, set(flexible))
-        else:
-            doubtful = min(doubtful, cost)
-    return best, best is not None and not cheaper(doubtful, best) and not layers.wide
-
-
-def _refute(assigner: Assigner, pools: Sequence[int], flexible: set[int]) -> Iterator[tuple[int, frozenset[int]]]:
-    """The flexible items that can not all be in a pool, for each pool that does not pack."""
-    model = assigner.model
-    for pool, capacity in enumerate(model.capacity):
-        if capacity is not None and assigner.pack(pool, pools) is None:
-            inside = [item for item in model.items if pools[item.index] == pool and item.size]
-            kept = small_subset(assigner.context, inside, capacity, SHRINK_NODES)
-            yield pool, frozenset(item.index for item in kept) & flexible
-
-
-EXACT_FLEXIBLE = 40  # items with a choice, up to which assignments are searched completely
+EXACT_FLEXIBLE = 80  # items with a choice, up to which assignments are searched completely
 MOST_ITEMS = 3_000
 EVICTION_RULES = 3
-SHORT = 10  # exchanges for each item with a choice, before the searches that can prove
-LONG = 4_000  # exchanges after them
 
 
 def assign(context: Context, start: Layout | None) -> Layout | None:
@@ -590,17 +326,9 @@ def assign(context: Context, start: Layout | None) -> Layout | None:
         best = _better(best, _greedy(assigner, rule))
     if best is not None and best.cost == 0:
         return best
-    best = _exchange_items(assigner, best, relaxation, SHORT * len(flexible))
-    best, proven = sweep(assigner, relaxation, flexible, best)
-    if not proven and len(flexible) <= EXACT_FLEXIBLE:
-        best, proven = branch(assigner, relaxation, flexible, best)
-    context.cost_proven = proven
-    return best if proven else _exchange_items(assigner, best, relaxation, LONG)
-
-
-def _exchange_items(assigner: Assigner, best: Layout | None, relaxation: Relaxation, attempts: int) -> Layout | None:
-    """The best layout after so many `attempts` at exchanges; None without one."""
-    return best and Exchange(assigner, best, assigner.context.seed).search(best, relaxation.bound, attempts)
+    if len(flexible) <= EXACT_FLEXIBLE:
+        best, context.cost_proven = branch(assigner, relaxation, flexible, best)
+    return best
 
 
 def _better(best: Layout | None, other: Layout | None) -> Layout | None:

@@ -1,4 +1,4 @@
-"""Spilling at scale: bounds from prices, the sweep over time, exchanges; each against the others and brute force."""
+"""Spilling at scale: bounds from prices and the complete search, against brute force."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from random import Random
 import pytest
 
 from npu_memplan.planners import plan
-from npu_memplan.planners import spill as spill_sweep
-from npu_memplan.planners.first_fit import Layout
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
-from npu_memplan.planners.spill import Assigner, Exchange, Sweep, branch, relax, sweep
+from npu_memplan.planners.spill import Assigner, branch, relax
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, Pool, Problem
 from npu_memplan.verify import verify
 
@@ -75,75 +73,42 @@ def test_three_pools_are_of_least_cost(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_bound_sweep_and_tree_agree(seed: int) -> None:
+def test_the_bound_holds_and_the_tree_is_complete(seed: int) -> None:
     model = Model(problem_of(16, seed, THREE) if seed % 2 else problem_of(24, seed, TWO))
     assigner = Assigner(Context(model))
     flexible = [item.index for item in model.items]
     relaxation = relax(assigner, model.cost_of([item.pools[-1] for item in model.items]))
-    swept, proven = sweep(assigner, relaxation, flexible, None)
-    grown, complete = branch(assigner, relaxation, flexible, swept)
-    assert swept is not None
-    assert grown is not None
-    assert proven
+    grown, complete = branch(assigner, relaxation, flexible, None)
     assert complete
-    assert grown.cost == swept.cost
-    assert 0 < relaxation.bound <= swept.cost
+    assert grown is not None
+    assert 0 < relaxation.bound <= grown.cost
     # the bound holds for every assignment with its `extra`, here for the best one
-    extra = sum(relaxation.extra[i][model.items[i].pools.index(swept.pools[i])] for i in flexible)
-    assert relaxation.bound + extra <= swept.cost + 1e-6
+    extra = sum(relaxation.extra[i][model.items[i].pools.index(grown.pools[i])] for i in flexible)
+    assert relaxation.bound + extra <= grown.cost + 1e-6
+    # with that cost in hand, there is nothing below it, and what was cut was no better
+    again, complete = branch(assigner, relaxation, flexible, grown)
+    assert complete
+    assert again is grown
 
 
-def test_assignments_come_up_in_order_of_cost() -> None:
-    model = Model(problem_of(8, 3, TWO, 2))
-    assigner = Assigner(Context(model))
-    relaxation = relax(assigner, 1000.0)
-    found = Sweep(assigner, relaxation, list(range(8)), None).cheapest_first([])
-    swept = [(cost, tuple(chosen[i] for i in range(8))) for cost, chosen in found]
-    fits = []
-    for pools in product((0, 1), repeat=8):
-        if max(assigner.loads(pools)[0]) <= 150:
-            fits.append((model.cost_of(pools), pools))
-    assert [cost for cost, _ in swept] == pytest.approx(sorted(cost for cost, _ in fits))
-    assert {pools for _, pools in swept} == {pools for _, pools in fits}
+# by seed, proven by a search over time that was here until this test stood for it
+LEAST = {1: 8461.75, 2: 6792.625}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_sixty_buffers_are_of_least_cost(seed: int) -> None:
+@pytest.mark.parametrize("seed", LEAST)
+def test_sixty_buffers_cost_a_hundredth_more_than_the_least_at_most(seed: int) -> None:
     problem = problem_of(60, seed, TWO)
     answer = plan(problem)
     assert verify(problem, answer) == ()
     model = Model(problem)
-    pools, origins = model.layout(answer.placements)
-    cost = model.cost_of(pools)
-    assigner = Assigner(Context(model))
-    dearer = Layout(pools, origins, [u.used_bytes for u in answer.usage], cost + 1)
-    swept, proven = sweep(assigner, relax(assigner, cost), list(range(60)), dearer)
-    assert proven
-    assert swept is not None
-    assert swept.cost == pytest.approx(cost)
+    assert LEAST[seed] <= model.cost_of(model.layout(answer.placements)[0]) <= 1.01 * LEAST[seed]
 
 
-def test_a_sweep_that_is_too_wide_says_so() -> None:
-    """Dozens live at once in three pools: far more states than can be kept, and no proof."""
+def test_a_tree_that_is_too_wide_says_so() -> None:
+    """Dozens live at once in three pools: more choices than are looked at, and no proof."""
     model = Model(problem_of(60, 1, THREE, 4))
     assigner = Assigner(Context(model))
-    layers = Sweep(assigner, relax(assigner, 1e9), list(range(60)), None)
-    assert layers.wide
-    assert sweep(assigner, relax(assigner, 1e9), list(range(60)), None)[1] is False
-
-
-def test_a_sweep_that_visits_too_much_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way back ends with its allowance, without a proof; of equal costs the furthest goes on first."""
-    same = tuple(Buffer(f"x{k}", 10, (Lifetime(k // 4, k // 4 + 1),), 1, read_bytes=100) for k in range(40))
-    assigner = Assigner(Context(Model(Problem(same, (pool("sram", 20, 16.0), TWO[1])))))
-    layers = Sweep(assigner, relax(assigner, 1e9), list(range(40)), None)
-    assert not layers.wide
-    monkeypatch.setattr(spill_sweep, "EXPANSIONS", 2 * len(layers.layers))
-    assert next(layers.cheapest_first([]), None) is not None  # 6 ** 10 assignments cost the same
-    assert not layers.wide
-    nothing = [(p, frozenset({0})) for p in (0, 1)]
-    assert list(layers.cheapest_first(nothing)) == []
-    assert layers.wide
+    assert branch(assigner, relax(assigner, 1e9), list(range(60)), None)[1] is False
 
 
 def test_many_are_near_the_bound() -> None:
@@ -156,16 +121,3 @@ def test_many_are_near_the_bound() -> None:
     bound = relax(Assigner(Context(model)), cost).bound
     first_fit = model.cost_of(model.layout(plan(problem, "first-fit").placements)[0])
     assert 0 < bound <= cost <= min(1.2 * bound, 0.6 * first_fit)
-
-
-def test_exchanges_only_improve_and_keep_their_books() -> None:
-    model = Model(problem_of(80, 2, THREE))
-    assigner = Assigner(Context(model))
-    start = assigner.layout([item.pools[-1] for item in model.items])
-    assert start is not None
-    exchange = Exchange(assigner, start, 0)
-    found = exchange.search(start, 0.0, 200)
-    assert found.cost < start.cost
-    assert found.cost == pytest.approx(model.cost_of(found.pools))
-    assert exchange.cost == pytest.approx(model.cost_of(exchange.pools))
-    assert exchange.loads == assigner.loads(exchange.pools)
