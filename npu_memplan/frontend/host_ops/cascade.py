@@ -21,7 +21,6 @@ from tvm import ir, tirx
 from ...extract.tir import index_ranges
 from ...models.network import CpuOperator, Network
 from ...vocabulary import C_SOURCES, DISTANCES, KERNEL, NONE, ONLY_READ, ROWS, TFLITE_RESHAPING
-from .chain import find_chains
 from .operator import LoweredOperator, Lowering, UnsupportedOperatorError, lower_operator
 from .tir import Buffer, Expr, LocalScalar, first_of, int_constant, load, maximum_of, smallest
 
@@ -180,9 +179,9 @@ class _Cuts:
         for one in network.cpu_operators:
             if one.name in TFLITE_RESHAPING:
                 alike[one.outputs[0]] = alike.get(one.inputs[0], one.inputs[0])
-        chains, places = find_chains(network), {one.index: n for n, one in enumerate(network.cpu_operators)}
+        places = {one.index: n for n, one in enumerate(network.cpu_operators)}
         self._places = [places[one.index] for one in self.operators]
-        self.rows = [None if one.index in chains else row_operator(network, one) for one in self.operators]
+        self.rows = [row_operator(network, one) for one in self.operators]
         self.first, self.last = dict.fromkeys(network.inputs, -1), dict.fromkeys(network.inputs, -1)
         for number, one in enumerate(self.operators):
             read = [alike.get(i, i) for i in one.inputs if i >= 0 and network.tensors[i].data is None]

@@ -234,16 +234,15 @@ class MainBuilder:
         """Call the host code of an operator, also where it only changes a shape; of several, behind their last one."""
         from ..host_ops import lower_operator
         from ..host_ops.cascade import find_cascades, lower_cascade
-        from ..host_ops.chain import find_chains, lower_chain
 
-        chains, cascades = find_chains(self.network), find_cascades(self.network)
-        chain, cascade = chains.get(operator.index), cascades.get(operator.index)
-        if chain is None and cascade is None and (operator.index in chains or operator.index in cascades):
+        cascades = find_cascades(self.network)
+        cascade = cascades.get(operator.index)
+        if cascade is None and operator.index in cascades:
             return
         if cascade is not None:
             lowered = lower_cascade(self.network, cascade, operator)
         else:
-            lowered = lower_operator(self.network, operator) if chain is None else lower_chain(self.network, chain)
+            lowered = lower_operator(self.network, operator)
         inputs = [self.value(i) for i in lowered.inputs]
         inputs += [relax.const(c, c.dtype.name) for c in lowered.constants]
         function = lowered.primfunc.without_attr(LAYER) if for_good else lowered.primfunc
