@@ -249,7 +249,11 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
 
 def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
     """The cycles of a program under each timing model (`ethosu.time.assumptions`)."""
-    return candidate.cycles or _by_model(candidate.plain, candidate.moved, candidate.fast, ranking)
+    if candidate.cycles or candidate.moved:
+        return candidate.cycles or _by_model(candidate.plain, candidate.moved, candidate.fast, ranking)
+    if candidate.plain not in ranking.by_model:
+        ranking.by_model[candidate.plain] = _by_model(candidate.plain, (), candidate.fast, ranking)
+    return ranking.by_model[candidate.plain]
 
 
 def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> tuple[int, ...]:

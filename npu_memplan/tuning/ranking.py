@@ -105,6 +105,7 @@ class Ranking:
     _demand_caches: dict[tuple[str, str], DemandCache] = field(default_factory=dict)
     decoded: DecodedConstants = field(default_factory=dict)
     _host_work: dict[Any, HostWork] = field(default_factory=dict)  # by function
+    by_model: dict[Planned, tuple[int, ...]] = field(default_factory=dict)  # cycles under each model
     in_place: dict[Extracted, Extracted] = field(default_factory=dict)  # `read_in_place` of programs
 
     def __call__(self, planned: Planned) -> Rank:
