@@ -20,6 +20,7 @@ from .errors import NpuMemplanError
 from .ethosu.time import printed_cycles
 from .frontend.start import vela_options
 from .options import NO_NPU, CompileOptions
+from .planners import PlanningError
 from .process.incidents import FAULT, FAULTS, gather_incidents, report_fault
 from .process.setup import terminal_console
 from .report.text.memory_txt import plain_table
@@ -41,10 +42,10 @@ class BoardRow:
     board: str
     options: CompileOptions  # that the row is of
     fit: BoardFit | None = None
-    milliseconds: float | None = None  # of NPU and CPU, estimated; None: unknown, or the CPU's clock is
+    milliseconds: float | None = None  # of NPU and CPU, estimated; None: unknown
     most_milliseconds: float | None = None  # under the slowest model of shared memories
     host_operations: int = 0
-    host_milliseconds: float | None = None  # of the CPU alone; None: its clock is not known
+    host_milliseconds: float | None = None  # of the CPU alone
     message: str = ""
     changed: str = ""  # the flag without which it has no room there
     faults: tuple[str, ...] = ()  # of ours, while it was compiled
@@ -127,6 +128,9 @@ def _plan_or_reason(model: Path, wanted: CompileOptions, cache: ProgramCache | N
 
     try:
         return plan_model(model, wanted, cache=cache)
+    except PlanningError as error:
+        pool = f"does not fit: pool {error.pool} needs {error.required_bytes:,} bytes"
+        return f"{pool}, {error.available_bytes:,} are there" if error.pool else str(error).splitlines()[0]
     except NpuMemplanError as error:
         return str(error).splitlines()[0]
     except FAULTS as error:
@@ -171,13 +175,11 @@ def _board_row(name: str, options: CompileOptions, compiled: Compiled) -> BoardR
     """The plan of `compiled` in the memories of a board, and its time there."""
     artifact = replace(compiled.artifact, target=replace(options, pools={}))
     by_model, clock_hz = _cycles_and_clock(compiled, artifact)
-    clock = load_board(name).clock.cpu_hz
+    clock = options.cpu_clock_hz or clock_hz
     host = 1000 * artifact.host_cycles / clock if clock and artifact.host_cycles else None
     milliseconds = most = host
     if by_model:
         milliseconds, most = (1000 * cycles / clock_hz + (host or 0) for cycles in (by_model[0], max(by_model)))
-    if artifact.host_cycles and not clock:
-        milliseconds = most = None
     return BoardRow(name, options, fit_of(artifact), milliseconds, most, artifact.host_operations, host)
 
 
@@ -198,9 +200,9 @@ NOTE = (
     "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
     "constants (flash; with one memory for both, the first figure has all). A row is what compile --board BOARD makes, "
     "with the flag that the column fits names instead of yes (bytes: --objective bytes, Size: --npu-compiler "
-    "vela,Size). Milliseconds of an inference are estimated from "
-    "the board file's figures; CPU is its share (?: its clock is not known). The user's own program is not in the "
-    "bytes. Of the boards, those of Corstone alone were run by us, on emulators."
+    "vela,Size). Milliseconds of an inference are estimated from the board file's figures; CPU is its share (?: its "
+    "clock is not known, and taken as the NPU's). The user's own program is not in the bytes. Of the boards, those of "
+    "Corstone alone were run by us, on emulators."
 )
 
 
@@ -214,7 +216,8 @@ def fit_cells(row: BoardRow) -> tuple[str, ...]:
     time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
     host = "?" if row.host_operations else "-"
     if row.host_milliseconds and row.milliseconds:
-        host = f"{100 * row.host_milliseconds / row.milliseconds:.0f} %"
+        guessed = "" if row.options.cpu_clock_hz else " ?"
+        host = f"{100 * row.host_milliseconds / row.milliseconds:.0f} %{guessed}"
     fits = "no" if not row.fits else row.changed.replace(",", " ").rpartition(" ")[2] or "yes"
     return (row.board, fits, npu, *sizes, time, host)
 

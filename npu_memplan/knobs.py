@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .errors import NpuMemplanError
 from .models.frameworks import is_onnx, is_torch
-from .options import AUTO, NO_NPU, CompileOptions, OptionError
+from .options import AUTO, NO_NPU, CompileOptions
 from .target_data import accelerator_system
 
 Changes = Mapping[str, object]  # of `CompileOptions`, by field name
@@ -42,7 +43,7 @@ class TuningKnob:
         changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
         try:
             resolved = changed.resolve_defaults()
-        except OptionError:
+        except NpuMemplanError:  # the board has no such memory mode, say
             return None
         return None if options in (changed, resolved) else resolved
 

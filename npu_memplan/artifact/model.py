@@ -531,10 +531,8 @@ class Artifact:
             text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             if Path(directory).is_file():
-                raise ArtifactError(
-                    f"{directory} is a file, not the directory of a compiled model; "
-                    "make one with: npu-memplan compile MODEL.tflite -o DIRECTORY"
-                ) from None
+                text = f"{directory} is a file, not the directory of a compiled model; {_use_of(directory)}"
+                raise ArtifactError(text) from None
             reason = error.strerror if isinstance(error, OSError) else "not text"
             parent = Path(directory).parent
             has_it = (parent / FILE_NAME).is_file()
@@ -561,3 +559,16 @@ def _known_total(values: Iterable[int | None]) -> int | None:
     """The sum of what is known; None when nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _use_of(file: Path | str) -> str:
+    """What takes a file that is no artifact."""
+    match Path(file).suffix.lower():
+        case ".elf" | ".axf":
+            return f"firmware of your own runs with: npu-memplan run --elf {file} --board BOARD"
+        case ".tflite":
+            vela = f"what Vela compiled runs with: npu-memplan simulate {file}"
+            return f"make one with: npu-memplan compile {file} -o DIRECTORY; {vela}"
+        case ".onnx" | ".pt2" | ".tosa":
+            return f"make one with: npu-memplan compile {file} -o DIRECTORY"
+    return "make one with: npu-memplan compile MODEL.tflite -o DIRECTORY"

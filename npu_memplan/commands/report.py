@@ -51,7 +51,7 @@ def report_command(
         artifact, directory = bare_artifact(directory, plan_file), directory.parent
     elif directory.is_file() and is_program(data := read_file(directory)):
         artifact, directory = program_artifact(directory, data, method, external), directory.parent
-    elif directory.is_file():
+    elif directory.is_file() and directory.suffix.lower() in (".csv", ".json"):
         raise ReportError(
             f"{directory} is a file; give its plan with --plan PLAN, or the directory of a compiled model"
         )

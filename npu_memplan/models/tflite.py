@@ -73,6 +73,8 @@ def _describe_other_format(data: bytes, name: str) -> str:
             f"{name} is {what}, and this is for TFLite files; compile to C (without --emit vela-tflite), explore and "
             "sweep take it"
         )
+    if path.suffix.lower() in (".h5", ".keras", ".pb"):
+        return f"{name} is a model of TensorFlow; convert it to an int8 .tflite with tf.lite.TFLiteConverter"
     return ""
 
 

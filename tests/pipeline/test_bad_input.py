@@ -68,6 +68,24 @@ def test_what_is_no_model(cli, tmp_path: Path, content: bytes, message: str) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["model.tflite"]
 
 
+@pytest.mark.parametrize(
+    ("name", "command", "message"),
+    [
+        ("a.h5", "compile", "a.h5 is a model of TensorFlow; convert it to an int8 .tflite"),
+        ("a.tflite", "run", "what Vela compiled runs with: npu-memplan simulate"),
+        ("a.tflite", "report", "make one with: npu-memplan compile"),
+        ("a.onnx", "explain", "a.onnx -o DIRECTORY"),
+        ("a.elf", "run", "firmware of your own runs with: npu-memplan run --elf"),
+        ("a.csv", "report", "give its plan with --plan PLAN"),
+    ],
+)
+def test_a_file_for_another_command_names_that(cli, tmp_path: Path, name: str, command: str, message: str) -> None:
+    path = save(tmp_path / name, b"12345678 no model")
+    outcome = cli(command, path, *(("-o", tmp_path / "out") if command == "compile" else ()))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+
+
 @pytest.mark.parametrize("length", [9, 100, 5000, 20000, 33000])
 def test_truncated_files(cli, tmp_path: Path, length: int) -> None:
     path = save(tmp_path / "model.tflite", MODEL.read_bytes()[:length])

@@ -27,6 +27,7 @@ from tests.support.entry import QUICK
 from tests.support.real_data import REPOSITORY, Models
 
 HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
 
 def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Models, tmp_path: Path) -> None:
@@ -265,3 +266,19 @@ def test_check_and_simulate_have_the_cycles_of_the_compile(
     assert checked["npu_ms_by_model"] == json.loads(emitted.out)["estimated_ms_by_model"]
     least, most = (end(checked["npu_ms_by_model"].values()) for end in (min, max))
     assert f"\nabout {least:.3f} to {most:.3f} ms at " in cli("simulate", file, "--board", board).out
+
+
+def test_a_pool_that_is_too_small_says_so_on_every_board() -> None:
+    """A board without Dedicated_Sram, which no advice may ask for, is no other error."""
+    wanted = CompileOptions(pools={"sram": 64}, effort="quick")
+    (row,) = on_boards(DIGITS, wanted, ["alif-e8-u85"])
+    assert re.fullmatch(r"does not fit: pool sram needs [\d,]+ bytes, 64 are there", row.verdict)
+    assert not row.fits
+
+
+def test_a_row_has_the_time_of_a_compile_where_the_clock_of_the_cpu_is_unknown(cli, tmp_path: Path) -> None:
+    wanted = CompileOptions(host_ops=("SOFTMAX",), effort="quick")
+    (row,) = on_boards(DIGITS, wanted, ["corstone-300-u55"])
+    cli.ok("compile", DIGITS, *row.options.to_cli_args(), "-o", tmp_path / "out")
+    assert row.milliseconds == pytest.approx(Artifact.load(tmp_path / "out").total_milliseconds[0])
+    assert fit_cells(row)[-1].endswith(" % ?")

@@ -18,6 +18,7 @@ from fvp_runner.emulators import qemu
 from npu_memplan.artifact import Artifact
 from npu_memplan.host_time import HostWork, costs_for, host_costs, host_work
 from npu_memplan.problem import Agent
+from npu_memplan.report.text.diff import compare_plans
 from npu_memplan.target_data import TargetDataError
 from tests.support.real_data import Models
 
@@ -120,7 +121,10 @@ def test_sums_have_the_host(cli: Any, shared_model: Models, tmp_path: Path) -> N
     assert f"CPU: about {cycles:,} cycles (" in text
     assert f"; {milliseconds[1]:.3f} ms at 500 MHz; with the NPU {sum(milliseconds):.3f}" in text
     share = 100 * milliseconds[0] / sum(milliseconds)
-    assert f" (estimated): NPU {share:.1f} %, CPU {100 - share:.1f} % ({len(host)} calls)" in text
+    shares = f"NPU {share:.1f} %, CPU {100 - share:.1f} % ({len(host)} calls)"
+    assert f" (estimated; the range is the NPU's): {shares}" in text
+    changes = {change.what: change for change in compare_plans(artifact, artifact).sizes}
+    assert changes["NPU and CPU, microseconds"].after == round(1000 * sum(milliseconds))
 
 
 @T.prim_func(s_tir=True)

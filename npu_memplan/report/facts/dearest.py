@@ -72,7 +72,9 @@ def short_names(artifact: Artifact) -> list[str]:
 
 
 def _operator_name(names: Sequence[str], row: Layer | HostLayer) -> str:
-    return names[row.operator] if 0 <= row.operator < len(names) else getattr(row, "function", row.name)
+    if 0 <= row.operator < len(names):
+        return names[row.operator]
+    return getattr(row, "function", row.name) or "(not by operator)"
 
 
 def _reason_on_cpu(artifact: Artifact, operator: int) -> str:

@@ -137,7 +137,7 @@ def time_text(artifact: Artifact) -> str:
     if npu and artifact.host_cycles is None:
         return "; ".join((f"NPU about {milliseconds_text(npu)} (estimated)", *([f"CPU: {calls}"] if calls else [])))
     if npu:
-        return f"about {milliseconds_text(total)} (estimated): {shares_text(artifact)}"
+        return f"about {milliseconds_text(total)} (estimated; the range is the NPU's): {shares_text(artifact)}"
     if not calls:
         return ""
     alone = artifact.host_operations == len(artifact.calls)

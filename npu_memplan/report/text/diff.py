@@ -27,7 +27,7 @@ class Change:
     what: str
     before: int | None
     after: int | None
-    unit: str = "bytes"  # or "cycles", or "" for a count
+    unit: str = "bytes"  # or "cycles", "us", or "" for a count
 
     @property
     def difference_bytes(self) -> int:
@@ -186,6 +186,9 @@ def _size_changes(before: Artifact, after: Artifact) -> list[Change]:
     if before.estimated_cycles is not None or after.estimated_cycles is not None:
         rows.append(Change("estimated NPU cycles", before.estimated_cycles, after.estimated_cycles, "cycles"))
         rows.append(Change("NPU MACs", before.npu_macs, after.npu_macs, ""))
+    if before.host_cycles or after.host_cycles:
+        times = (round(1000 * a.total_milliseconds[0]) if a.total_milliseconds else None for a in (before, after))
+        rows.append(Change("NPU and CPU, microseconds", next(times), next(times), "us"))
     rows.append(Change("host calls", before.host_operations, after.host_operations, ""))
     rows.append(Change("buffers", len(before.problem.buffers), len(after.problem.buffers), ""))
     return rows
