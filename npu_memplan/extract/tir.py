@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.tirx.layout import TileLayout
+from tvm_ffi import StructuralKey
 
 from ..vocabulary import DISTANCES, ONLY_READ
 from .program import (
@@ -486,6 +488,10 @@ def _least_alignment(body: Any) -> int:
     return max((element_alignment(str(d.buffer.dtype)) for d in nodes_of(body, tirx.DeclBuffer)), default=1)
 
 
+_MOST_PROVEN = 1 << 10
+_PROVEN: dict[tuple[Any, ...], int | None] = {}
+
+
 class Outline:
     """A PrimFunc as steps over storage indices: parameters first, then planned allocations."""
 
@@ -531,8 +537,27 @@ class Outline:
             elif hidden:
                 node.distances[key] = None
             else:
-                node.distances[key] = highest_distance(node.statement, inputs, self.buffers[target], self.compact)
+                node.distances[key] = self._proven_distance(node, sources, target)
         return node.distances[key]
+
+    def _proven_distance(self, node: _Node, sources: tuple[int, ...], target: int) -> Any:
+        """`highest_distance`, which is looked for once in functions that do the same, where it is a number."""
+        place = self.nodes.index(node) if node in self.nodes else None
+        key = self._content, place, sources, target
+        if key not in _PROVEN:
+            inputs = [self.buffers[i] for i in sources]
+            found = highest_distance(node.statement, inputs, self.buffers[target], self.compact)
+            if place is None or not isinstance(found, int | None):
+                return found
+            if len(_PROVEN) == _MOST_PROVEN:
+                _PROVEN.clear()
+            _PROVEN[key] = found
+        return _PROVEN[key]
+
+    @cached_property
+    def _content(self) -> StructuralKey:
+        """Equal for functions that do the same."""
+        return StructuralKey(tirx.PrimFunc(self.function.params, self.function.body))
 
     def visit(self, stmt: Any, into: list[_Node], local: list[int], *, serial: bool) -> None:
         """Appends the steps of `stmt`; allocations met at this level are added to `local`."""

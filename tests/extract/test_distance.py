@@ -9,6 +9,7 @@ pytest.importorskip("tvm")
 from tvm import tirx
 from tvm.script import tirx as T
 
+from npu_memplan.extract import tir
 from npu_memplan.extract.program import number
 from npu_memplan.extract.tir import highest_distance
 
@@ -246,3 +247,13 @@ def test_symbolic_distance_is_safe_at_every_size(function, exact_distance):
         own = function.specialize({n: a, m: b})
         exact = exact_distance(own, own.params[0], own.params[1])
         assert exact is None or number(found, {n: a, m: b}) <= exact, (a, b)  # None: anything is safe
+
+
+def test_functions_that_do_the_same_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(tir, "_PROVEN", {})
+    monkeypatch.setattr(tir, "highest_distance", lambda *given: seen.append(given) or highest_distance(*given))
+    for function, distance in ((reverse, -15), (reverse.with_attr("global_symbol", "other"), -15), (narrow, 3)):
+        outline = tir.Outline(function)
+        assert outline.distance(outline.nodes[0], (0,), 1) == distance
+    assert len(seen) == 2
