@@ -268,6 +268,7 @@ class Formulas:
         self.at: list[Sequence[int]] = [(0,) * len(points)]
         self.within = [1 << ZERO]
         self._known: dict[tuple[Term, ...], int] = {(): ZERO}
+        self._highest: dict[frozenset[Term], int] = {}
         self._covers: dict[tuple[Term, Term], bool] = {}
         self._sizes: dict[int, Sequence[int]] = {}
         self._sums: dict[Term, Sequence[int]] = {}
@@ -275,8 +276,15 @@ class Formulas:
 
     def highest(self, terms: Iterable[Term]) -> int:
         """The formula for the greatest of `terms`; those that another one always covers are left out."""
+        given = frozenset(terms)
+        if given not in self._highest:
+            self._highest[given] = self._greatest(given)
+        return self._highest[given]
+
+    def _greatest(self, terms: Iterable[Term]) -> int:
+        """`highest` of terms that it was not asked for before."""
         kept: list[Term] = []
-        for term in sorted(set(terms)):
+        for term in sorted(terms):
             if any(self.covers(k, term) for k in kept):
                 continue
             left = [not self.covers(term, k) for k in kept]

@@ -22,7 +22,7 @@ from .. import planners
 from ..extract.symbolic import ZERO, Formulas, Sample, as_expr, orient
 from ..planners.bounds import load_peak
 from ..planners.model import Model
-from ..problem import Buffer, Lifetime, Plan, Problem
+from ..problem import AllowedOverlap, Buffer, Lifetime, Plan, Problem
 from ..rewrite.pools import Selection
 
 SMALL, SEVERAL = 1024, 4
@@ -47,6 +47,8 @@ class JoinedBuffers:
 
     def split(self, plan: Plan, problem: Problem) -> Plan:
         """A plan of `problem`, the one without blocks."""
+        if not self.inner:
+            return plan
         homes = {p.buffer: p for p in plan.placements}
         placements = []
         for buffer in problem.buffers:
@@ -184,7 +186,7 @@ class _Search:
             b.with_size(values[self.dynamic[b.name]]) if b.name in self.dynamic else b for b in self.problem.buffers
         )
         overlaps = tuple(
-            replace(o, highest=-values[self.distances[o.first, o.second]])
+            AllowedOverlap(o.first, o.second, o.lowest, -values[self.distances[o.first, o.second]], o.reason)
             if (o.first, o.second) in self.distances
             else o
             for o in self.problem.overlaps
