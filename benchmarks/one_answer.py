@@ -26,7 +26,7 @@ from npu_memplan.tuning.pareto import explore
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one way says; `cycles` 0: there is no NPU, `inexact` None: nothing was built."""
+    """What one way says; `cycles` 0: of the CPU's clock, `inexact` None: nothing was built."""
 
     way: str
     size_bytes: int
@@ -51,7 +51,8 @@ def compile_answer(model: Path, way: str, compares: bool = True) -> Answer:
     made = plan_model(model, parse_options(shlex.split(way))).artifact
     used = sum(usage.used_bytes for usage in made.plan.usage)
     inexact = sum(operator.claim.exactness is not Exactness.EXACT for operator in made.operators)
-    return Answer(way, used, made.estimated_cycles or 0, inexact, compares)
+    cycles = made.estimated_cycles or (sum(layer.cycles for layer in made.host_layers) if compares else 0)
+    return Answer(way, used, cycles, inexact, compares)
 
 
 def required_bytes(model: Path, size: int) -> int:

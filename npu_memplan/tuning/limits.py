@@ -41,7 +41,7 @@ from .ranking import (
     without_limits,
 )
 from .selection import COMPILERS, OURS, VELA, build_best, search_backends, select_fastest
-from .smallest import smallest
+from .smallest import smallest, smallest_stripes
 from .weight_prefetch import is_ended
 
 
@@ -144,6 +144,7 @@ def _select_in_smaller_pools(
 ) -> Planned:
     """`best`, or the fastest that the search finds in pools a little smaller, from each program found on: until some
     pools in a row give programs that are clearly slower. With `--effort quick` the next round sizes are looked at.
+    Where nothing fits a smaller pool, stripes of the fewest bytes are compared as well.
     """
     name = options.planned_pools()[-1].name
     if not options.has_rivals or name not in options.pools:
@@ -155,6 +156,7 @@ def _select_in_smaller_pools(
         return next(usage.used_bytes for usage in best.plan.usage if usage.pool == name)
 
     size, slower = min(options.pools[name], used_bytes() if quick else int(used_bytes() * _ABOVE)), 0
+    other: Planned | None = best
     while rank(best)[0] > enough and slower < patience and not is_ended():
         size = _round_size(size - 1, bits)
         if size < used_bytes() * _BELOW:
@@ -167,7 +169,8 @@ def _select_in_smaller_pools(
             size = min(size, used_bytes())  # sizes between take it as well
         if other is not None and rank(other)[0] < rank(best)[0]:
             best, slower = beside_vela(without_limits(other, options, planned_sizes(options)), models), 0
-    return best
+    least = smallest_stripes(options, models, rank) if other is None else None
+    return best if least is None or rank(least) >= rank(best) else beside_vela(least, models)
 
 
 def _round_size(size_bytes: int, bits: int) -> int:

@@ -13,6 +13,7 @@ from math import inf
 from typing import Any
 
 from .. import planners, verify
+from ..errors import RefusalError
 from ..frontend.load import FormatError
 from ..knobs import ON_HOST
 from ..options import CompileOptions, OptionError
@@ -141,6 +142,18 @@ def _programs(options: CompileOptions, models: ModelCache, attempts: Attempts) -
             if backend in (VELA, SMALL) and (without := read_in_place(extracted)) is not extracted:
                 yield backend, without
     yield from _reordered_programs(options, models, attempts)
+
+
+def smallest_stripes(options: CompileOptions, models: ModelCache, rank: Ranking) -> Planned | None:
+    """The fastest program in stripes that need the fewest bytes; None where none fits the pools."""
+    attempts, found = Attempts(), list[Planned]()
+    for backend, extracted in _reordered_programs(options, models, attempts):
+        with attempts.attempt_by(backend):
+            if backend == STRIPES:
+                found.append(Planned(extracted, _plan(extracted)))
+    attempts.settle_errors(True, (RefusalError,))
+    best = min(found, key=rank, default=None)
+    return best and _note_backends(without_limits(best, options, planned_sizes(options)), found, rank)
 
 
 def _reordered_programs(

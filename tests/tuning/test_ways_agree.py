@@ -99,9 +99,10 @@ def test_what_is_required_is_what_the_smallest_program_needs(name: str, model: C
 
 def test_a_pool_of_the_fewest_bytes_takes_the_same_program() -> None:
     """Where nothing fits at first, too: stripes that were chosen under another model of time are not taken over."""
-    path = real_model("pretrainedResnet_quant")
-    fewest = cost(path, "--objective bytes")
-    assert cost(path, f"--pool sram={fewest[1]}") == fewest
+    for name in ("str_ww_ref_model", "pretrainedResnet_quant"):
+        path = real_model(name)
+        fewest = cost(path, "--objective bytes")
+        assert cost(path, f"--pool sram={fewest[1]}") == fewest
     assert required_bytes(path, f"--pool sram={fewest[1] - 1}") == fewest[1]
 
 
