@@ -534,6 +534,8 @@ class Artifact:
                 text = f"{directory} is a file, not the directory of a compiled model; {_use_of(directory)}"
                 raise ArtifactError(text) from None
             reason = error.strerror if isinstance(error, OSError) else "not text"
+            if Path(directory).suffix and not Path(directory).exists():  # the name of a program
+                raise ArtifactError(f"cannot read {directory}: {reason}") from None
             parent = Path(directory).parent
             has_it = (parent / FILE_NAME).is_file()
             advice = f"give {parent}" if has_it else f"make one with: npu-memplan compile MODEL.tflite -o {directory}"

@@ -84,7 +84,13 @@ REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 def import_file(path: Path) -> NodeImport:
     """The graph of a file. Raises `OnnxError` for what is wrong with it before TVM sees it, and `TvmFrontendError`."""
     proto = read_onnx(path)
-    return run_importer("ONNX", path.name, lambda: import_nodes(proto))
+    try:
+        return run_importer("ONNX", path.name, lambda: import_nodes(proto))
+    except TvmFrontendError as error:
+        if any(node.op_type.startswith("QLinear") for node in proto.graph.node):
+            step = "quantise it in the QDQ format, e.g. with quant_format=QuantFormat.QDQ of onnxruntime"
+            raise TvmFrontendError(f"{error}; {step}") from error
+        raise
 
 
 def import_nodes(proto: Any) -> NodeImport:

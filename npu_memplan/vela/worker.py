@@ -75,7 +75,7 @@ def _merge_configurations(own: str, sections: str) -> configparser.ConfigParser:
     try:
         ini.read_string(read_text(own) if own else "", own)
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
-        raise VelaError(f"cannot read {own} as a vela.ini: {error}") from None
+        raise VelaError(f"cannot read {own} as a vela.ini: {getattr(error, 'strerror', None) or error}") from None
     described = configparser.ConfigParser()
     described.optionxform = str  # type: ignore[assignment,method-assign]
     described.read_string(sections)

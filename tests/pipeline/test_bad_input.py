@@ -239,3 +239,6 @@ def test_run_wants_an_artifact(cli, tmp_path: Path) -> None:
         f"npu-memplan: {tmp_path} is no compiled model: cannot read {tmp_path}/plan.json (No such file or directory); "
         f"make one with: npu-memplan compile MODEL.tflite -o {tmp_path}\n"
     )
+    program = tmp_path / "none.pte"  # which is no directory to compile into
+    outcome = cli("report", program)
+    assert (outcome.code, outcome.err) == (2, f"npu-memplan: cannot read {program}: No such file or directory\n")

@@ -205,6 +205,13 @@ def test_operators_that_tvm_does_not_know(tmp_path: Path) -> None:
         compile_model(g.save(tmp_path / "m.onnx", classes=3), CompileOptions(accelerator="none"), tmp_path / "out")
 
 
+def test_the_format_that_is_read_is_named_where_operators_are_quantised_themselves(tmp_path: Path) -> None:
+    g = Graph()
+    g.node("QLinearMatMul", ["image"] * 8, "out")
+    with pytest.raises(TvmFrontendError, match=r"cannot import m.onnx: .*QLinearMatMul; quantise it in the QDQ format"):
+        compile_model(g.save(tmp_path / "m.onnx", classes=3), CompileOptions(accelerator="none"), tmp_path / "out")
+
+
 def test_results_of_unknown_shape_and_branches_are_named(tmp_path: Path) -> None:
     g = Graph()
     g.node("Cast", [g.node("NonZero", ["image"], "n")], "out", to=TensorProto.FLOAT)

@@ -134,7 +134,8 @@ def _read_ini(path: Path) -> configparser.ConfigParser:
     try:
         ini.read_string(read_text(path), str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
-        raise SystemDataError(f"cannot read {path} as a vela.ini: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise SystemDataError(f"cannot read {path} as a vela.ini: {reason}") from None
     return ini
 
 
