@@ -147,7 +147,7 @@ def _select_in_smaller_pools(
     Where nothing fits a smaller pool, stripes of the fewest bytes are compared as well.
     """
     name = options.planned_pools()[-1].name
-    if not options.has_rivals or name not in options.pools:
+    if not options.has_rivals or (name not in options.pools and options.objective != "cycles"):
         return best
     quick = options.effort == "quick"
     bits, patience = (_STEP_BITS, 1) if quick else (_FINE_STEP_BITS, _PATIENCE)
@@ -155,7 +155,7 @@ def _select_in_smaller_pools(
     def used_bytes() -> int:
         return next(usage.used_bytes for usage in best.plan.usage if usage.pool == name)
 
-    size, slower = min(options.pools[name], used_bytes() if quick else int(used_bytes() * _ABOVE)), 0
+    size, slower = min(options.pools.get(name, ENDLESS), used_bytes() if quick else int(used_bytes() * _ABOVE)), 0
     other: Planned | None = best
     while rank(best)[0] > enough and slower < patience and not is_ended():
         size = _round_size(size - 1, bits)
@@ -314,10 +314,13 @@ def tune_within_vela(options: CompileOptions, memory_map: MemoryMap, models: Mod
             found = models.keep(("in Vela's bytes", tuple(sized.pools.items())), search)
         except PlanningError:
             return None
-        best = build_best(found, sized, memory_map, models, slack)
-        if not any(npu_calls(best.extracted.program)):
-            return None
-        return _take_fewest_bytes(best, _stream_cycles(models, options, rank), slack, rank)
+        made = []
+        for least in {slack, _SLACK}:  # what is searched in fewer bytes may take fewer cycles, too
+            best = build_best(found, sized, memory_map, models, least)
+            if not any(npu_calls(best.extracted.program)):
+                return None
+            made.append(_take_fewest_bytes(best, _stream_cycles(models, options, rank), least, rank))
+        return min(made, key=rank)
 
     best = select_within(limits)
     if best is not None and rank(best)[1] > sum(theirs.values()):
