@@ -258,7 +258,7 @@ def check_arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
     elif not outside:
         enough = "" if given_bytes is None else f" of {given_bytes:,}"
         text = f"planned tensors need {least:,} bytes{enough}"
-        more = "TFLite Micro adds its structures and the scratch of its kernels"
+        more = f"TFLite Micro adds its structures (at least {LEAST_STRUCTURE_BYTES}) and the scratch of its kernels"
         yield Remark(Level.RIGHT, "arena", f"{text}; {more}")
     shared = max((call.scratch_fast_bytes for call in network.npu_calls), default=0)
     if shared:

@@ -165,6 +165,8 @@ def _readme_text(board: Board, artifact: Artifact) -> str:
     where = (
         "" if board.qemu else f"\nNo emulator here runs {board.name}: load `build/firmware.elf` with your debugger.\n"
     )
+    reach = " `npu-memplan run --elf` reports a pool or constants in memory that the NPU cannot reach."
+    reach = reach if board.qemu else ""
     unknown = "".join(f"- {text}\n" for text in board.unknown)
     to_do = (
         ""
@@ -201,6 +203,5 @@ cmake --build build
 | `driver/` | startup, UART and the small Ethos-U driver |
 | `model/` | the compiled model: `model/memory.txt` says what lies where |
 
-A pool array that is too small for the model is a compile error. A pool or constants in memory that the NPU cannot reach
-are reported by `npu-memplan run --elf`.
+A pool array that is too small for the model is a compile error.{reach}
 """

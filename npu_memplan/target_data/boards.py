@@ -287,8 +287,10 @@ def load_board(name: str | Path) -> Board:
     called = _boards_by_any_name()
     if _plain_name(name) in called:
         return called[_plain_name(name)]
-    begun = [key for key in called if key.startswith(_plain_name(name))]  # the variants of what was named
-    close = begun or difflib.get_close_matches(_plain_name(name), called, 3, 0.6)
+    plain = _plain_name(name)
+    begun = [key for key in called if key.startswith(plain)]  # the variants of what was named
+    named = [key for key in called if len(plain) > 1 and plain in key]
+    close = begun or named or difflib.get_close_matches(_plain_name(name), called, 3, 0.6)
     near = dict.fromkeys(called[key].name for key in close)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise TargetDataError(

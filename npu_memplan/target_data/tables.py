@@ -115,7 +115,8 @@ def _named_row(file: str, what: str, named: Mapping[str, str], kind: type[T]) ->
     tables = _own_tables(file)
     if name not in tables:
         plain = {known.casefold(): known for known in tables}
-        near = difflib.get_close_matches(name.casefold(), plain, 1, 0.75)
-        meant = f"did you mean {plain[near[0]]}? " if near else ""
+        begun = [key for key in plain if name and key.startswith(name.casefold())]  # the variants of what was named
+        near = [plain[key] for key in begun or difflib.get_close_matches(name.casefold(), plain, 1, 0.75)]
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
         raise TargetDataError(f"unknown {what} {name!r}; {meant}known: {', '.join(tables)}")
     return from_values({**named, **tables[name]}, kind, f"{targets_folder() / file}: {name}", TargetDataError)

@@ -173,7 +173,8 @@ def test_no_two_boards_share_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("RA8P2", "renesas-ra8p1"), ("alif-e9-hp", "alif-e7-hp"), ("corstone-330", "corstone-3")]
+    ("said", "meant"),
+    [("RA8P2", "renesas-ra8p1"), ("alif-e9-hp", "alif-e7-hp"), ("corstone-330", "corstone-3"), ("E7", "alif-e7-h")],
 )
 def test_a_name_that_is_nearly_one_is_pointed_out(said: str, meant: str) -> None:
     with pytest.raises(TargetDataError, match=rf"unknown board '{said}'; did you mean .*{meant}.*\? known: "):

@@ -154,6 +154,7 @@ REFUSED = {
     "--stripes --npu-compiler tvm --accelerator none": "leave out --npu-compiler vela, and name an --accelerator",
     "--board corstone-300": "did you mean corstone-300-u55 or corstone-300-u65?",
     "--accelerator ethos-u55-257": "did you mean ethos-u55-256?",
+    "--accelerator ethos-u65": "did you mean ethos-u65-256 or ethos-u65-512?",
     "--memory-mode Shared_SRAM": "did you mean Shared_Sram?",
 }
 
