@@ -90,6 +90,58 @@ def grouped(images: int, groups: int, made: int) -> bytes:
     return b.made([x], [y]).finish()
 
 
+def strided(kernel: int) -> bytes:
+    b, rng = ModelBuilder(), np.random.default_rng(7)
+    x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, 3), b.tensor((1, 12, 12, 8), "int8", 0.2, 1)
+    weights = b.constant(rng.integers(-127, 128, (8, kernel, kernel, 8), np.int8), 0.01)
+    shape = b.constant(np.array([1, 12, 12, 8], np.int32))
+    b.operator("TRANSPOSE_CONV", [shape, weights, x], [y], "TransposeConvOptions", 3, StrideH=3, StrideW=3)
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize(("kernel", "agent"), [(1, Agent.HOST), (2, Agent.NPU), (3, Agent.NPU)])
+def test_strides_that_leave_places_out_are_the_hosts(kernel: int, agent: Agent, tmp_path: Path) -> None:
+    """Vela's stream moves all results by a place where it pads by a negative number."""
+    options = CompileOptions("ethos-u85-256", npu_compiler="vela", objective="bytes")
+    (operator,) = equals_reference(strided(kernel), tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (agent, Exactness.EXACT)
+
+
+def quantised_behind(kind: str, made: tuple[str, float, int], zero_point: int) -> bytes:
+    """An int8 operator, and a QUANTIZE of its result, of scale 0.05."""
+    b = ModelBuilder()
+    x, y = b.tensor(SHAPE, "int8", 0.05, zero_point), b.tensor(SHAPE, "int8", 0.05, zero_point)
+    if kind == "MAX_POOL_2D":
+        b.operator(kind, [x], [y], "Pool2DOptions", **{**POOL, "StrideH": 1, "StrideW": 1, "Padding": 0})
+    else:
+        b.operator(kind, [x, x], [y], "AddOptions")
+    z = b.tensor(SHAPE, *made)
+    b.operator("QUANTIZE", [y], [z], "QuantizeOptions")
+    return b.made([x], [z]).finish()
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "zero_point", "agent"),
+    [
+        ("ADD", ("uint8", 0.05, 128), 0, Agent.HOST),
+        ("ADD", ("int8", 0.05, 7), 0, Agent.HOST),
+        ("MAX_POOL_2D", ("uint8", 0.07, 128), 0, Agent.HOST),
+        ("ADD", ("uint8", 0.05, 5), 5, Agent.HOST),
+        ("ADD", ("int8", 0.07, 7), 0, Agent.NPU),
+        ("ADD", ("uint8", 0.05, 133), 5, Agent.NPU),
+        ("MAX_POOL_2D", ("uint8", 0.05, 0), -128, Agent.NPU),
+    ],
+)
+@pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u85-256"])
+def test_a_zero_point_that_vela_leaves_out_is_the_hosts(
+    kind: str, made: tuple[str, float, int], zero_point: int, agent: Agent, npu: str, tmp_path: Path
+) -> None:
+    """As a converter writes the end of an int8 network that returns uint8."""
+    options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
+    first, last = equals_reference(quantised_behind(kind, made, zero_point), tmp_path, 1, options).operators
+    assert (first.agent, last.agent, last.claim.exactness) == (Agent.NPU, agent, Exactness.EXACT)
+
+
 UNDILATED = {"DilationHFactor": 1, "DilationWFactor": 1}
 
 

@@ -289,8 +289,6 @@ def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
         return "the reference computes it at its own output scale, Vela's stream at the file's"
     if code is Code.LIFTED and (why := _sliced_elsewhere(network, operator)):
         return why
-    if code is Code.LIFTED and _groups_of_images(network, operator):
-        return "Vela's stream for it reads wrong elements of all images but one, as it is in groups"
     if code is Code.LIFTED and _reads_reshaped(network, operator):
         return "Vela's stream for it reads an input in the shape that a reshape gives it"
     if code is Code.LIFTED and _exceeds_words(network, operator):
@@ -335,14 +333,6 @@ def _reads_reshaped(network: Network, operator: CpuOperator) -> bool:
         return False
     reshaped = (o.inputs[0] for o in network.cpu_operators if o.name in TFLITE_RESHAPING)
     return not set(operator.inputs).isdisjoint(reshaped)
-
-
-def _groups_of_images(network: Network, operator: CpuOperator) -> bool:
-    """Whether it is a CONV_2D in groups, of several images; as many groups as channels are a depthwise convolution."""
-    if operator.name != "CONV_2D":
-        return False
-    data, weights, made = (network.tensors[i].shape for i in (*operator.inputs[:2], *operator.outputs))
-    return data[0] > 1 and weights[3] < data[3] and (weights[3] > 1 or made[3] > data[3])
 
 
 def _exceeds_words(network: Network, operator: CpuOperator) -> bool:

@@ -184,9 +184,40 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
         return "Vela's compiler refuses networks that have it, for Ethos-U85"
     if u85 and narrow and activation_type(source, operator) == "int16":
         return "Vela's stream for it on Ethos-U85 cuts multipliers to 15 bits where int16 data have biases of 32 bits"
+    if operator.name == "CONV_2D" and _groups_of_images(source, operator):
+        return "Vela's stream for it reads wrong elements of all images but one, as it is in groups"
+    if operator.name == "QUANTIZE" and _moves_zero_points(source, operator):
+        return "Vela makes it part of another operator, without its zero point or limits"
+    if operator.name == "TRANSPOSE_CONV" and _strides_over_kernel(source, operator):
+        return "Vela's stream for it moves results where its stride is longer than its kernel by two or more"
     if not u85 and _clamps_apart(source, operator):
         return "Vela's stream for it clamps uint8 results of several channels from each as if they were int8"
     return None
+
+
+def _groups_of_images(network: Network, operator: CpuOperator) -> bool:
+    """Whether it is a CONV_2D in groups, of several images; as many groups as channels are a depthwise convolution."""
+    data, weights, made = (network.tensors[i].shape for i in (*operator.inputs[:2], *operator.outputs))
+    return data[0] > 1 and weights[3] < data[3] and (weights[3] > 1 or made[3] > data[3])
+
+
+def _moves_zero_points(network: Network, operator: CpuOperator) -> bool:
+    """Whether it is a QUANTIZE from zero point 0 to another, between equal scales or types that differ, which Vela 5.2
+    lets the operator before it do, or between types alone, which it leaves out.
+    """
+    data, made = (network.tensors[i] for i in (*operator.inputs, *operator.outputs))
+    retyped, alike = data.dtype != made.dtype, bool(data.scale) and abs(made.scale / data.scale - 1) < 1e-6
+    if data.zero_point == made.zero_point:
+        return retyped and alike
+    return not data.zero_point and (retyped or alike) and any(data.index in o.outputs for o in network.cpu_operators)
+
+
+def _strides_over_kernel(source: Network, operator: CpuOperator) -> bool:
+    """Whether a transposed convolution with SAME padding leaves two or more places between the kernels of an axis."""
+    options, (_, height, width, _) = operator.options("TransposeConvOptions"), source.tensors[operator.inputs[1]].shape
+    if options is None or options.Padding():
+        return False
+    return bool(max(options.StrideH() - height, options.StrideW() - width) >= 2)
 
 
 def _wrong_by_legacy_core(operator: CpuOperator) -> bool:
