@@ -316,7 +316,11 @@ def _read_subgraph(network: Network, number: int, outer: Sequence[Tensor], retur
     graph = network.subgraphs[number]
     inner = [graph.tensors[i] for i in (*graph.inputs, *(graph.outputs if returned else ()))]
     if [(t.shape, t.dtype) for t in inner] != [(t.shape, t.dtype) for t in outer] or not graph.outputs:
-        raise UnsupportedModelError(f"subgraph {number} has other inputs or outputs than the operator")
+        inside, outside = (", ".join(f"{t.dtype}{list(t.shape)}" for t in side) for side in (inner, outer))
+        raise UnsupportedModelError(
+            f"subgraph {number} has other inputs or outputs than the operator: {inside}, and not {outside}; "
+            "convert the model again with the same on both sides, variables read and assigned outside"
+        )
     within = list(network.subgraphs)
     within[number] = replace(graph, inputs=(), outputs=(), operators=())
     return replace(graph, subgraphs=tuple(within))
