@@ -18,7 +18,6 @@ from .. import planners, verify
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.constants import constant_blocks, in_place
 from ..ethosu.schedule.order import chain_kernels, reorder_operations
-from ..ethosu.schedule.replacement import chosen, move_maps_away
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
 from ..exactness import Exactness
 from ..frontend.attributes import operators_of
@@ -76,22 +75,6 @@ def original_plan(planned: Planned) -> Planned | None:
     made = Plan(placements, (), PlanStatus.FEASIBLE, own.planner, own.seed, note=ORIGINAL)
     plan = with_bounds(problem, made)
     return None if verify.verify(problem, plan) else Planned(extracted, plan)
-
-
-def replace_maps(extracted: Extracted, memory_map: MemoryMap) -> Extracted | None:
-    """The program with unused maps in the first writable pool besides the fast one; None where no map stays unused for
-    long, or there is no such pool.
-    """
-    pools = extracted.problem.pools
-    fast = fast_pool(pools, memory_map)
-    slow = next((i for i, pool in enumerate(pools) if i != fast and not pool.read_only), None)
-    if fast is None or slow is None or (limit := pools[fast].size_bytes) is None:
-        return None
-    changed = {}
-    for variable, program in npu_programs(extracted).items():
-        if away := chosen(program, limit):
-            changed[variable.name_hint] = move_maps_away(program, away, slow + 1)
-    return rebuild_problem(extracted, changed) if changed else None
 
 
 VELA, SMALL, OURS = "Vela's stream", "Vela's stream for Size", "native lowering"
@@ -327,8 +310,6 @@ def _lower_native(
                 break
     if not forms:
         return
-    if all_spill() and (away := replace_maps(forms[0], memory_map)) is not None:
-        yield away
     if always_stripes and not budget.shares and all_spill():
         budget = replace(budget, in_place_shares=_AT_ONCE)
     if budget.stripes or always_stripes:
