@@ -142,6 +142,44 @@ def test_a_zero_point_that_vela_leaves_out_is_the_hosts(
     assert (first.agent, last.agent, last.claim.exactness) == (Agent.NPU, agent, Exactness.EXACT)
 
 
+def resized(extents: tuple[int, int], half_pixel: bool) -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor(SHAPE, "int8", 0.05, 3), b.tensor((1, *extents, 8), "int8", 0.05, 3)
+    given = {"HalfPixelCenters": half_pixel}
+    wanted = b.constant(np.array(extents, np.int32))
+    b.operator("RESIZE_NEAREST_NEIGHBOR", [x, wanted], [y], "ResizeNearestNeighborOptions", 3, **given)
+    return b.made([x], [y]).finish()
+
+
+def five_axes(fewer: tuple[int, ...]) -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((2, 3, 4, 2, 4), "int8", 0.05, 3), b.tensor(fewer, "int8", 0.04, 1)
+    z = b.tensor((2, 3, 4, 2, 4), "int8", 0.07, -2)
+    b.operator("ADD", [x, y], [z], "AddOptions")
+    return b.made([x, y], [z]).finish()
+
+
+@pytest.mark.parametrize(
+    ("made", "npu", "agent"),
+    [
+        (resized((3, 6), False), "ethos-u85-256", Agent.HOST),
+        (resized((4, 9), False), "ethos-u85-256", Agent.HOST),
+        (resized((4, 9), True), "ethos-u85-256", Agent.NPU),
+        (resized((8, 12), False), "ethos-u85-256", Agent.NPU),
+        (five_axes((4, 1, 4)), "ethos-u85-256", Agent.HOST),
+        (five_axes((3, 4, 2, 1)), "ethos-u55-128", Agent.HOST),
+        (five_axes((2, 1, 4, 1, 4)), "ethos-u55-128", Agent.NPU),
+        (five_axes((4,)), "ethos-u55-128", Agent.NPU),
+    ],
+)
+def test_elements_that_vela_takes_from_elsewhere_are_the_hosts(
+    made: bytes, npu: str, agent: Agent, tmp_path: Path
+) -> None:
+    options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
+    (operator,) = equals_reference(made, tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (agent, Exactness.EXACT)
+
+
 UNDILATED = {"DilationHFactor": 1, "DilationWFactor": 1}
 
 

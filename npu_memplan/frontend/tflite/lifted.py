@@ -188,6 +188,10 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
         return "Vela's stream for it reads wrong elements of all images but one, as it is in groups"
     if operator.name == "QUANTIZE" and _moves_zero_points(source, operator):
         return "Vela makes it part of another operator, without its zero point or limits"
+    if operator.name in _OF_TWO and _broadcasts_far(source, operator):
+        return "Vela's stream for it takes other axes of the operand that has fewer"
+    if u85 and operator.name == "RESIZE_NEAREST_NEIGHBOR" and _resizes_by_parts(source, operator):
+        return "Vela's stream for it on Ethos-U85 takes other elements where extents are no multiples"
     if operator.name == "TRANSPOSE_CONV" and _strides_over_kernel(source, operator):
         return "Vela's stream for it moves results where its stride is longer than its kernel by two or more"
     if not u85 and _clamps_apart(source, operator):
@@ -210,6 +214,25 @@ def _moves_zero_points(network: Network, operator: CpuOperator) -> bool:
     if data.zero_point == made.zero_point:
         return retyped and alike
     return not data.zero_point and (retyped or alike) and any(data.index in o.outputs for o in network.cpu_operators)
+
+
+_OF_TWO = frozenset(("ADD", "SUB", "MUL", "DIV", "MINIMUM", "MAXIMUM", "SQUARED_DIFFERENCE", "PRELU"))
+
+
+def _broadcasts_far(network: Network, operator: CpuOperator) -> bool:
+    """Whether a result of five axes or more has an operand with fewer, which is not one row alone."""
+    rank = len(network.tensors[operator.outputs[0]].shape)
+    shapes = [network.tensors[i].shape for i in operator.inputs]
+    return rank > 4 and any(len(shape) < rank and any(n > 1 for n in shape[:-1]) for shape in shapes)
+
+
+def _resizes_by_parts(network: Network, operator: CpuOperator) -> bool:
+    """Whether an extent of the result is no multiple of the input's, and neither corners nor centers are aligned."""
+    options = operator.options("ResizeNearestNeighborOptions")
+    if options is not None and (options.AlignCorners() or options.HalfPixelCenters()):
+        return False
+    data, made = (network.tensors[i].shape for i in (operator.inputs[0], operator.outputs[0]))
+    return any(wide % narrow for narrow, wide in zip(data[1:3], made[1:3], strict=True))
 
 
 def _strides_over_kernel(source: Network, operator: CpuOperator) -> bool:
