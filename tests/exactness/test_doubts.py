@@ -159,6 +159,23 @@ def five_axes(fewer: tuple[int, ...]) -> bytes:
     return b.made([x, y], [z]).finish()
 
 
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_parts_that_are_multiplied_are_the_hosts(reshaped: bool, tmp_path: Path) -> None:
+    """As in attention. On Ethos-U55 and U65 Vela's stream has wrong elements of the first operand."""
+    b = ModelBuilder()
+    x, weights = b.tensor((2, 6, 16), "int8", 0.05, 3), b.tensor((2, 8, 5), "int8", 0.04, 1)
+    parts = [b.tensor((2, 6, 8), "int8", 0.05, 3) for _ in range(2)]
+    b.operator("SPLIT", [b.constant(np.array(2, np.int32)), x], parts, "SplitOptions", NumSplits=2)
+    first, y = parts[1], b.tensor((2, 6, 5), "int8", 0.3, 2)
+    if reshaped:
+        first = b.tensor((2, 6, 8), "int8", 0.05, 3)
+        b.operator("RESHAPE", [parts[1], b.constant(np.array([2, 6, 8], np.int32))], [first], "ReshapeOptions")
+    b.operator("BATCH_MATMUL", [first, weights], [y], "BatchMatMulOptions")
+    options = CompileOptions("ethos-u65-512", npu_compiler="vela", objective="bytes")
+    operators = equals_reference(b.made([x, weights], [y]).finish(), tmp_path, 1, options).operators
+    assert {o.claim.exactness for o in operators} == {Exactness.EXACT}
+
+
 @pytest.mark.parametrize(
     ("made", "npu", "agent"),
     [

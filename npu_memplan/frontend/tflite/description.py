@@ -353,7 +353,7 @@ def _other_output_scale(network: Network, operator: CpuOperator) -> bool:
     return made.dtype == "int8" and (made.scale, made.zero_point) != _OUTPUT_SCALES[operator.name]
 
 
-_SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "UNPACK")
+SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "UNPACK")
 _POOLS_AND_RESIZES = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 _EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
 _WINDOWS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", *_POOLS_AND_RESIZES)
@@ -365,7 +365,7 @@ def _sliced_elsewhere(network: Network, operator: CpuOperator) -> str:
     Vela 5.2 lets them read where the part lies (behind a PAD, too): an operator that it runs image by image finds no
     image but the first there, and a reduction that joins dimensions what the part was taken from.
     """
-    if operator.name not in _SLICING:
+    if operator.name not in SLICING:
         return ""
     data = network.tensors[operator.inputs[1 if operator.name == "SPLIT" else 0]].shape
     for part in operator.outputs:
@@ -385,7 +385,7 @@ def _readers_of_part(network: Network, part: int) -> set[str]:
         for reader in network.cpu_operators:
             if source in reader.inputs:
                 found.add(reader.name)
-                if reader.name in (*_SLICING, "PAD", "PADV2"):
+                if reader.name in (*SLICING, "PAD", "PADV2"):
                     waiting += [index for index in reader.outputs if index not in seen]
                     seen.update(reader.outputs)
     return found

@@ -31,10 +31,12 @@ from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_comp
 from ...vela.cross_call import with_cross_call_tensors
 from ...vela.lift import LiftError, arguments, lift_program
 from ...vela.worker import VelaError
+from ...vocabulary import TFLITE_RESHAPING
 from ..attributes import BY_USER, forced_operators
 from .description import (
     FLOATING,
     NONE,
+    SLICING,
     activation_type,
     check_host_operators,
     check_on_host,
@@ -188,6 +190,8 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
         return "Vela's stream for it reads wrong elements of all images but one, as it is in groups"
     if operator.name == "QUANTIZE" and _moves_zero_points(source, operator):
         return "Vela makes it part of another operator, without its zero point or limits"
+    if not u85 and operator.name in SLICING and _is_multiplied(source, operator):
+        return "Vela's stream for it has wrong elements where BATCH_MATMUL follows"
     if operator.name in _OF_TWO and _broadcasts_far(source, operator):
         return "Vela's stream for it takes other axes of the operand that has fewer"
     if u85 and operator.name == "RESIZE_NEAREST_NEIGHBOR" and _resizes_by_parts(source, operator):
@@ -214,6 +218,19 @@ def _moves_zero_points(network: Network, operator: CpuOperator) -> bool:
     if data.zero_point == made.zero_point:
         return retyped and alike
     return not data.zero_point and (retyped or alike) and any(data.index in o.outputs for o in network.cpu_operators)
+
+
+def _is_multiplied(network: Network, operator: CpuOperator) -> bool:
+    """Whether a part is the first operand of a BATCH_MATMUL, reshaped or not; not of UNPACK, whose parts are right."""
+    if operator.name == "UNPACK":
+        return False
+    parts = {*operator.outputs}
+    for other in network.cpu_operators:
+        if other.inputs and other.inputs[0] in parts:
+            if other.name == "BATCH_MATMUL":
+                return True
+            parts.update(other.outputs if other.name in TFLITE_RESHAPING else ())
+    return False
 
 
 _OF_TWO = frozenset(("ADD", "SUB", "MUL", "DIV", "MINIMUM", "MAXIMUM", "SQUARED_DIFFERENCE", "PRELU"))
