@@ -109,7 +109,7 @@ class Loaded:
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
     vela_host_cycles: int | None = None  # what it leaves to the CPU, of the CPU's clock; None: that of this program
-    vela_stream_cycles: tuple[int, ...] = ()  # ours of the same, under each of `ethosu.time.MODELS`
+    vela_stream_cycles: tuple[int, ...] = ()  # ours of the same, under each of `ethosu.time.JUDGED`
 
     def with_selection(self, text: str) -> Loaded:
         """The same with a note of what was selected and why, in place of the one that it has."""

@@ -463,16 +463,17 @@ def _cycles(
     accelerator: Architecture,
     memory_map: MemoryMap,
 ) -> float:
-    """The cycles of the kernels with constants copied to the NPU's own memory, and of their way there."""
+    """The cycles of the kernels with maps and copied constants in the NPU's own memory, and of their way there."""
     graph = LayerGraph("im2col", tensors, layers[0].inputs, (layers[-1].output,), layers, arithmetic)
-    builder = Builder(accelerator, memory_map.with_constants_near())
+    own = memory_map.regions[max(memory_map.regions)]
+    near = replace(memory_map, regions=dict.fromkeys(memory_map.regions, own))
+    builder = Builder(accelerator, near)
     storage = assign(builder, graph)
     context = EmitContext(builder, tensors, storage, arithmetic is Arithmetic.REAL)
     for layer in layers:
         layer.emit(context)
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     roles = {buffer.name: buffer.role for buffer in program.buffers}
-    near = memory_map.with_constants_near()
     kernels = (o.place(lambda name: place_of(roles[name], near)) for o in program.operations)
     return sum(cycles_in_a_row(k, accelerator, near) for k in kernels) + port_cycles(
         len(constants), accelerator, memory_map

@@ -16,7 +16,7 @@ from ..errors import RefusalError
 from ..ethosu.arch import Architecture
 from ..ethosu.lowering import LoweringTarget
 from ..ethosu.stream.decode import Command, decode
-from ..ethosu.time import MemoryMap, Needs, cycles_by_model, estimate, sum_bounds
+from ..ethosu.time import JUDGED, MemoryMap, Needs, cycles_by_model, estimate, sum_bounds
 from ..models.edits import with_ends
 from ..models.flatbuffer import UnsupportedModelError, read_file
 from ..models.frameworks import is_onnx, is_torch, require_onnx
@@ -105,7 +105,7 @@ def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaR
     if memory_map is None:
         return loaded
     streams = decoded_streams(vela.parsed.npu_calls)
-    by_model = tuple(cycles_by_model(streams, memory_map).values())
+    by_model = tuple(cycles_by_model(streams, memory_map, JUDGED).values())
     return replace(loaded, vela_stream_bounds=stream_bounds(streams, memory_map), vela_stream_cycles=by_model)
 
 

@@ -8,6 +8,7 @@ the attributes of replaced functions included. All limits of the search are unit
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -29,9 +30,16 @@ from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.constants import Slicer, Slices, constant_blocks
 from ..ethosu.schedule.prefetch.copies import Copy, FreeCapacity, FreeRanges, OccupiedRange, insert
 from ..ethosu.schedule.prefetch.search import FEWEST_CYCLES, WORK, CopySearch, Goal
-from ..ethosu.schedule.prefetch.timed_program import TimedProgram, in_context, least_work, port_cycles, unit_cycles
+from ..ethosu.schedule.prefetch.timed_program import (
+    TimedProgram,
+    cycles_alone,
+    in_context,
+    least_work,
+    port_cycles,
+    unit_cycles,
+)
 from ..ethosu.stream.decode import Command
-from ..ethosu.time import MODELS, Assumptions
+from ..ethosu.time import ALONE, JUDGED, MODELS, Assumptions
 from ..ethosu.time import cycles_by_model as by_model
 from ..extract.program import Fixed
 from ..extract.tir import operator_of
@@ -222,7 +230,7 @@ class ProgramCandidate:
     rank: Rank
     moved: tuple[Moved, ...] = ()
     fast: int = -1  # the pool of their copies
-    cycles: tuple[int, ...] = ()  # under each model, where that is known
+    cycles: tuple[int, ...] = ()  # under each model of `JUDGED`, where that is known
 
     def build(self, ranking: Ranking) -> Planned:
         """The program."""
@@ -248,7 +256,7 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
 
 
 def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
-    """The cycles of a program under each timing model (`ethosu.time.assumptions`)."""
+    """The cycles of a program under each timing model of `ethosu.time.JUDGED`."""
     if candidate.cycles or candidate.moved:
         return candidate.cycles or _by_model(candidate.plain, candidate.moved, candidate.fast, ranking)
     if candidate.plain not in ranking.by_model:
@@ -257,9 +265,9 @@ def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int,
 
 
 def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> tuple[int, ...]:
-    """The cycles under all models, since making the stream takes longer than timing it under three."""
+    """The cycles under all models, since making the stream takes longer than timing it under four."""
     streams, host = _streams(plain, moved, fast, ranking), ranking.host_cycles(plain.extracted.loaded)
-    found = by_model(streams, ranking.memory_map, resource_uses=lambda npu: ranking.demand_cache(npu).resource_uses)
+    found = by_model(streams, ranking.memory_map, JUDGED, lambda npu: ranking.demand_cache(npu).resource_uses)
     return tuple(cycles + host for cycles in found.values())
 
 
@@ -296,6 +304,7 @@ def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool:
 
 _NODES = 20_000  # of each plan of a program without copies
 _ENDLESS = 1 << 30  # bytes more: room for all copies
+_EXCESS_COST = 8  # times the part by which a program exceeds the cycles that it may take alone: what it costs more
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
 _LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for a program that does not fit
 Copies = Sequence[tuple[Copy, ...]]  # of each call
@@ -303,21 +312,37 @@ TimedCalls = list[tuple[PlacedCall, TimedProgram]]
 
 
 class PrefetchCandidate:
-    """`plain`, whose constants may be copied to pool `fast`, which ends at `limit` bytes."""
+    """`plain`, whose constants may be copied to pool `fast`, which ends at `limit` bytes. `most_alone`: the cycles that
+    it may take where one operation runs at a time.
+    """
 
-    def __init__(
-        self,
-        plain: Planned,
-        rank: Ranking,
-        fast: int,
-        limit: int,
-    ) -> None:
-        self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
+    def __init__(self, plain: Planned, rank: Ranking, fast: int, limit: int, most_alone: float = math.inf) -> None:
+        self.plain, self._rank, self._fast, self._limit, self._most_alone = plain, rank, fast, limit, most_alone
         self._allocated: dict[tuple[Copies, int | None, int], tuple[Planned, Copies] | int] = {}
         self.host_cycles = rank.host_cycles(plain.extracted.loaded)
         self._timed_calls = self._time_calls(rank.memory_map.assumptions)
-        self._goals = [FEWEST_CYCLES] * len(self._timed_calls)
+        self.is_hopeless = False  # whether it takes more alone than it may, whatever is copied
+        self._goals = self._limit_goals() if math.isfinite(most_alone) else [FEWEST_CYCLES] * len(self._timed_calls)
         self._searches = self._start_searches(FreeCapacity, limit)
+
+    def _limit_goals(self) -> list[Goal]:
+        """The goal of each call: with copies it takes no more than its share of the cycles that all may take alone."""
+        alone = [cycles_alone(timed) for _, timed in self._timed_calls]
+        searched = {call.first for call, _ in self._timed_calls}
+        others = [
+            (made, call.program.accelerator)
+            for call, made in self._rank.streams(self.plain)
+            if call.first not in searched
+        ]
+        rest = self.host_cycles + sum(by_model(others, self._rank.memory_map, (ALONE,)).values())
+        whole = sum(own for own, _ in alone)
+        spare = self._most_alone - rest - whole
+        self.is_hopeless = spare < sum(min(0.0, more) for _, copies in alone for more in copies)
+        scale = _EXCESS_COST / max(1.0, self._most_alone)
+        return [
+            Goal(alone=tuple(scale * more for more in copies), spare=scale * spare * own / max(1, whole))
+            for own, copies in alone
+        ]
 
     def _time_calls(self, assumptions: Assumptions) -> TimedCalls:
         """The calls on the clock of a model of time."""
@@ -388,7 +413,8 @@ class PrefetchCandidate:
         for index, search in enumerate(self._searches):
             share = search.best.cycles / max(1, self.optimistic_cycles)  # of the whole
             references = tuple(max(1.0, reference[model] * share) for model in order)
-            goals.append(Goal(tuple(timed[index][1] for timed in calls), references))
+            others = tuple(timed[index][1] for timed in calls)
+            goals.append(replace(self._goals[index], others=others, references=references))
         return self._with_clocks(self._timed_calls, goals)
 
     def _with_clocks(self, timed_calls: TimedCalls, goals: list[Goal]) -> PrefetchCandidate:
@@ -408,7 +434,8 @@ class PrefetchCandidate:
     def replan_program(self, extracted: Extracted) -> PrefetchCandidate | None:
         """Another program in the same pool; None where it does not fit."""
         planned = planned_again(self.plain, extracted, self._fast, self._limit)
-        return None if planned is None else PrefetchCandidate(planned, self._rank, self._fast, self._limit)
+        known = self._rank, self._fast, self._limit, self._most_alone
+        return None if planned is None else PrefetchCandidate(planned, *known)
 
     def candidates(self, budget: SearchBudget) -> Iterator[ProgramCandidate]:
         """The program with copies that have places: those that were found, planned together with the maps, or fewer
@@ -565,7 +592,7 @@ def planned_again(planned: Planned, without: Extracted, fast: int, limit: int) -
     return Planned(without, plan)
 
 
-def reblock_worst(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[int]) -> ProgramCandidate | None:
+def reblock_worst(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[float]) -> ProgramCandidate | None:
     """The program that the clock of one model makes of `candidate`, the model in which it takes most of the cycles of
     the `reference`; None where that is no gain.
     """

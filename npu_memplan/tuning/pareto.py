@@ -100,7 +100,7 @@ def explore(
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
             host = rank.host_cycles(made)
-            times = _range_of_time([cycles, *made.vela_stream_cycles], host, options, memory_map)
+            times = _range_of_time([cycles, *made.vela_stream_cycles[:-1]], host, options, memory_map)
             vela.append(ParetoPoint(used, used, cycles + host, *times, f"Vela, {optimise}", 0, "", host))
     shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()
     sizes = sorted(limits) or sorted(shares | {point.bytes for point in vela})

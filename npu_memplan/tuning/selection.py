@@ -9,6 +9,7 @@ has that compiler's offset for every buffer and violates no constraint; else the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -145,15 +146,18 @@ def _search(
     lifted: list[Planned] = []
     ours: list[Planned] = []
     theirs: Sequence[int] = ()  # of Vela's stream in its own arena, whether that fits here or not
+    reference: Sequence[float] = ()
     if options.npu_compiler != "tvm":
         requested = replace(options, npu_compiler="vela", stripes=False)
         with attempts.attempt_by(VELA):
             theirs = rank.vela_cycles(models.lower(requested))
-            lifted = _with_original(_plan_lifted(models.extract(requested, VELA)), rank)
+            extracted = models.extract(requested, VELA)
+            lifted = _with_original(_plan_lifted(extracted), rank)
+        reference = reference_cycles(theirs, lifted, bool(lifted) and lifted[-1].extracted is extracted, rank)
         if lifted:
             bound = port_bound(lifted[0], memory_map)
             near = nominal(lifted[0])[0] <= _HOPE * _CLOSE * bound
-            searched = search_programs(lifted, rank, budget, theirs) if near else None
+            searched = search_programs(lifted, rank, budget, reference) if near else None
             if searched is not None and searched.cycles[0] <= _enough(lifted[0]) * bound:
                 return searched, theirs
     if options.npu_compiler != "vela":
@@ -165,7 +169,7 @@ def _search(
     # programs that fit, and are read, are compared
     plain = PlanningError, FormatError
     attempts.settle_errors(bool(lifted or ours), plain, least=(FormatError,), most=(PlanningError,))
-    found = search_programs([*lifted, *ours], rank, budget, theirs)
+    found = search_programs([*lifted, *ours], rank, budget, reference)
     if ours and _reads_in_place(found, memory_map):
         far, attempts = replace(options, npu_compiler="tvm", stripes=False, objective="bytes", max_ms=None), Attempts()
         with attempts.attempt_by(OURS):
@@ -173,6 +177,17 @@ def _search(
             found = _join_results(found, search_programs((other,), rank, budget, found.reference))
         attempts.settle_errors(True, (PlanningError,))
     return found, theirs
+
+
+def reference_cycles(
+    theirs: Sequence[int], lifted: Sequence[Planned], is_whole: bool, rank: Ranking
+) -> Sequence[float]:
+    """The cycles that programs are compared with: where one operation runs at a time none takes more than Vela's
+    stream, if that is a program here with all its copies.
+    """
+    own = cycles_by_model(ProgramCandidate(lifted[0], rank(lifted[0])), rank) if lifted else ()
+    compared = theirs or own
+    return (*compared[:-1], own[-1] if is_whole else math.inf) if compared else ()
 
 
 def _reads_in_place(found: SearchResult, memory_map: MemoryMap) -> bool:
@@ -391,7 +406,7 @@ def _make_explained(found: SearchResult, rank: Ranking, requested: CompileOption
         else:
             text += f"; {_name_backend(other)}, {_figures(other, rank)}"
     if found.cycles and (beside_vela or _lifts(found.candidates[0])):
-        low, high = min(found.cycles), max(found.cycles)
+        low, high = min(found.cycles[:-1]), max(found.cycles[:-1])
         text += f"; {low:,} to {high:,} by how memories are shared"
         text += f", at most {found.ratio:.3f} of Vela's own" if beside_vela else ""
     loaded = made.extracted.loaded

@@ -7,6 +7,7 @@ its plan is a plan like any other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import le
@@ -81,8 +82,8 @@ class SearchResult:
     others: tuple[ProgramCandidate, ...]  # that are taken, in this order, where the best violates a constraint
     candidates: tuple[ProgramCandidate, ...]  # the first program as its compiler made it comes first
     estimated: tuple[PrefetchCandidate, ...]  # all that were searched for copies, some of them not to the end
-    cycles: tuple[int, ...]  # of the best, under each model of what no count decides
-    reference: tuple[int, ...]  # Vela's own stream, or the first program, under the same models
+    cycles: tuple[int, ...]  # of the best, under each model of `JUDGED`
+    reference: tuple[float, ...]  # Vela's own stream, or the first program, under the same models
 
     @property
     def ratio(self) -> float:
@@ -91,21 +92,21 @@ class SearchResult:
 
 
 def search_programs(
-    programs: Sequence[Planned], rank: Ranking, budget: SearchBudget, reference: Sequence[int] = ()
+    programs: Sequence[Planned], rank: Ranking, budget: SearchBudget, reference: Sequence[float] = ()
 ) -> SearchResult:
     """The fastest of `programs`, each as it is and with its constants copied otherwise.
 
     A program whose optimistic cycles cannot beat the best is not allocated. A pool without a size is no larger than
     the largest of the programs makes it. `rank` has the model of time that is searched under; `reference`: cycles
     that all are compared with under each model, if not those of Vela's own stream that the first program comes from, or
-    its own.
+    its own. The last is not compared: nothing may take more cycles under that model.
     """
     incumbent = _Incumbent([ProgramCandidate(program, rank(program)) for program in programs], rank, reference)
     fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
     estimated: list[PrefetchCandidate] = []
     if fast is not None:
         limit = max(_limit(program, fast) for program in programs)
-        forms = _cut_forms(_different(programs, fast, limit, rank), rank, fast, limit, budget)
+        forms = _cut_forms(_different(programs, fast, limit, rank), rank, fast, limit, budget, incumbent.reference[-1])
         estimated = sorted(forms, key=_optimistic_cycles)
         _search_copies(forms, incumbent, budget)
     return _settle(incumbent, tuple(estimated), rank)
@@ -153,16 +154,16 @@ def _select_fewest_bytes(result: SearchResult, slack: float, rank: Ranking) -> S
     near = [one for one in result.candidates if one.rank[0] <= most and one.rank[1] < result.best.rank[1]]
     for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):
         cycles = cycles_by_model(candidate, rank)
-        if any(one > slack * best for one, best in zip(cycles, result.cycles, strict=True)):
+        if any(one > slack * best for one, best in zip(cycles[:-1], result.cycles, strict=False)):
             continue
-        if _worst_ratio(cycles, result.reference) > max(1, result.ratio):
+        if _is_above(cycles, result.reference) or _worst_ratio(cycles, result.reference) > max(1, result.ratio):
             continue
         return replace(result, best=candidate, others=(result.best, *result.others), cycles=cycles)
     return result
 
 
 def _search_within(
-    plain: Planned, fast: int, limit: int, reference: Sequence[int], rank: Ranking, budget: SearchBudget
+    plain: Planned, fast: int, limit: int, reference: Sequence[float], rank: Ranking, budget: SearchBudget
 ) -> tuple[ProgramCandidate, ...]:
     """The candidates of a form where its fast pool has `limit` bytes; none where that does not fit."""
     smaller = planned_again(plain, plain.extracted, fast, limit)
@@ -184,7 +185,7 @@ def _used_bytes(candidate: ProgramCandidate, fast: int) -> int:
 def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
     """The result with the best in blocks that suit its stream, where those are a gain."""
     other = reblock_worst(result.best, rank, result.reference)
-    if other is None:
+    if other is None or _is_above(other.cycles, result.reference):
         return result
     return replace(result, best=other, others=(result.best, *result.others), cycles=other.cycles)
 
@@ -203,23 +204,26 @@ def make_best(result: SearchResult, rank: Ranking) -> tuple[SearchResult, Planne
 class _Incumbent:
     """The best candidate so far, by its worst ratio to the reference, and all that it was compared with."""
 
-    def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking, reference: Sequence[int]) -> None:
+    def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking, reference: Sequence[float]) -> None:
         self.candidates, self._ranking = list(candidates), rank
-        theirs = reference or rank.vela_cycles(candidates[0].plain.extracted.loaded)
-        self.reference = tuple(theirs) or cycles_by_model(candidates[0], rank)
-        self._ratios: dict[int, float] = {}  # by candidate, which all live as long
+        loaded, own = candidates[0].plain.extracted.loaded, cycles_by_model(candidates[0], rank)
+        theirs = reference or rank.vela_cycles(loaded) or own
+        alone = theirs[-1] if reference else own[-1] if loaded.vela_stream_cycles else math.inf
+        self.reference = (*theirs[:-1], alone)
+        self._keys: dict[int, tuple[bool, float]] = {}  # by candidate, which all live as long
         self.best = min(candidates, key=self.key)
 
-    def key(self, candidate: ProgramCandidate) -> tuple[float, Rank]:
+    def key(self, candidate: ProgramCandidate) -> tuple[bool, float, Rank]:
         """The key that candidates are compared by."""
-        if id(candidate) not in self._ratios:
-            self._ratios[id(candidate)] = _worst_ratio(cycles_by_model(candidate, self._ranking), self.reference)
-        return self._ratios[id(candidate)], candidate.rank
+        if id(candidate) not in self._keys:
+            cycles = cycles_by_model(candidate, self._ranking)
+            self._keys[id(candidate)] = _is_above(cycles, self.reference), _worst_ratio(cycles, self.reference)
+        return *self._keys[id(candidate)], candidate.rank
 
     @property
     def ratio(self) -> float:
         """The worst ratio of the best."""
-        return self.key(self.best)[0]
+        return self.key(self.best)[1]
 
     def enter(self, candidates: Sequence[ProgramCandidate]) -> None:
         """Compare more."""
@@ -236,7 +240,10 @@ def _settle(incumbent: _Incumbent, estimated: tuple[PrefetchCandidate, ...], ran
     known = [(one, cycles_by_model(one, rank)) for one in finalists]
     stays = known[0][1]
     reference = incumbent.reference
-    agreed = [(_worst_ratio(cycles, reference), one, cycles) for one, cycles in known if all(map(le, cycles, stays))]
+    allowed = known[:1] + [row for row in known[1:] if not _is_above(row[1], reference)]
+    agreed = [
+        (_worst_ratio(cycles, reference), one, cycles) for one, cycles in allowed if all(map(le, cycles[:-1], stays))
+    ]
     ordered = sorted(agreed, key=lambda row: (row[0], row[1].rank))
     best, *rest = (one for _, one, _ in ordered)
     return SearchResult(best, tuple(rest), tuple(incumbent.candidates), estimated, ordered[0][2], reference)
@@ -279,14 +286,19 @@ def _allocate(
         made = list(candidate.candidates(budget))
         incumbent.enter(made)
         if made:
-            penalties[candidate] = max(0, min(incumbent.key(one)[0] for one in made) / candidate.cost - 1)
+            penalties[candidate] = max(0, min(incumbent.key(one)[1] for one in made) / candidate.cost - 1)
 
 
-def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int, budget: SearchBudget) -> _Forms:
-    """All programs, whole and with much weight in slices, the best of them in slices of other sizes."""
+def _cut_forms(
+    programs: Sequence[Planned], rank: Ranking, fast: int, limit: int, budget: SearchBudget, most_alone: float
+) -> _Forms:
+    """All programs, whole and with much weight in slices, the best of them in slices of other sizes, that may take at
+    most `most_alone` cycles where one operation runs at a time.
+    """
     slices: dict[bytes, Slices] = {}
     forms: _Forms = {}
-    whole = sorted((PrefetchCandidate(program, rank, fast, limit) for program in programs), key=_optimistic_cycles)
+    made = (PrefetchCandidate(program, rank, fast, limit, most_alone) for program in programs)
+    whole = sorted((one for one in made if not one.is_hopeless), key=_optimistic_cycles)
     for one in whole:
         forms[one] = _Uncut(one, slicers(one.plain.extracted, slices, rank.decoded), [])
 
@@ -294,7 +306,7 @@ def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int
         for part in parts:
             most = max(limit // part, _LEAST_POOL // part, _LEAST_SLICE)
             made = form.cut(most)
-            if made is not None:
+            if made is not None and not made.is_hopeless:
                 forms[made] = form
 
     for one in whole:
@@ -359,8 +371,15 @@ def _different(programs: Sequence[Planned], fast: int, limit: int, rank: Ranking
     return [made for _, made in found]
 
 
-def _worst_ratio(cycles: Sequence[int], reference: Sequence[int]) -> float:
-    return max(one / other if other else 1.0 for one, other in zip(cycles, reference, strict=True))
+def _worst_ratio(cycles: Sequence[int], reference: Sequence[float]) -> float:
+    """The worst ratio under the models that programs are compared under."""
+    compared = zip(cycles[:-1], reference[:-1], strict=True)
+    return max(one / other if other else 1.0 for one, other in compared)
+
+
+def _is_above(cycles: Sequence[int], reference: Sequence[float]) -> bool:
+    """Whether a program takes more cycles than the reference where one operation runs at a time."""
+    return cycles[-1] > reference[-1]
 
 
 def _rank(candidate: ProgramCandidate) -> Rank:

@@ -31,7 +31,7 @@ from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.schedule.constants import GRAIN
 from ..ethosu.stream.encode import build_payload, payload_of
-from ..ethosu.time import MemoryMap, cycles_by_model, milliseconds_between, printed_cycles
+from ..ethosu.time import JUDGED, MemoryMap, cycles_by_model, milliseconds_between, printed_cycles
 from ..extract.program import Invoke, View
 from ..files.paths import OutputError, check_file_place, write_whole
 from ..frontend.load import FormatError, decoded_streams, stream_bounds
@@ -236,7 +236,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         memory_map = wanted.memory_map()
         loaded = Loaded(requested, model, data, as_module(parts), arena, parts.notes)
         if (streams := decoded_streams(parts.network.npu_calls)) and memory_map:
-            by_model = tuple(cycles_by_model(streams, memory_map).values())
+            by_model = tuple(cycles_by_model(streams, memory_map, JUDGED).values())
             bounds = stream_bounds(streams, memory_map)
             loaded = replace(loaded, vela_stream_bounds=bounds, vela_stream_cycles=by_model)
         return pipeline.lower(loaded)

@@ -130,7 +130,11 @@ class Draws:
             if model != self.memory_map.assumptions:
                 others.append(copy(timed))
                 others[-1].memory_map = replace(timed.memory_map, assumptions=model)
-        return Goal(tuple(others), tuple(self.random.uniform(2000, 3000) for _ in MODELS))
+        references = tuple(self.random.uniform(2000, 3000) for _ in MODELS)
+        if self.seed % 3:
+            return Goal(tuple(others), references)
+        alone = tuple(self.random.uniform(-0.05, 0.2) for _ in timed.constants)
+        return Goal(tuple(others), references, alone, self.random.uniform(-0.1, 0.5))
 
 
 @lru_cache

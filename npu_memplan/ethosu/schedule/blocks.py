@@ -4,7 +4,8 @@ Invariant: the choice is a function of the operation's registers, the NPU and th
 block that was compared takes fewer cycles by the estimate that reports use (`ethosu/time`), to which a share of the
 cycles in which it keeps memories busy is added where transfers want those too. The blocks compared are, for each depth,
 those that cut the plane least and the lowest; ties go to less traffic, then to the larger block. Before a plan says
-otherwise, constants are in region 0, tables inside the NPU, everything else in the last region, the NPU's own memory.
+otherwise, constants are in region 0, inputs and outputs in region 1, tables inside the NPU, everything else in the last
+region, the NPU's own memory.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def place_of(role: BufferRole, memory_map: MemoryMap) -> tuple[int, int]:
     """Region and base address of a buffer."""
     if role is BufferRole.LUT:
         return SHRAM_REGION, 0
+    if role in (BufferRole.INPUT, BufferRole.OUTPUT):
+        return 1, 0
     return 0 if role is BufferRole.CONSTANTS else max(memory_map.regions), 0
 
 

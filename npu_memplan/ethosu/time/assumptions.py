@@ -32,7 +32,7 @@ IN_TURN = Assumptions("memories in turn", in_turn=True)
 CONTENDED = Assumptions("shared port 1.25, slow starts", contention=1.25, kernel_start=60, transfer_start=100)
 MODELS = (NOMINAL, IN_TURN, CONTENDED)  # that programs are compared under
 # Nothing overlaps that uses one memory: it differs in kind, and is slower than all published counts. No program is
-# chosen by it and no figure is of it; `benchmarks.default_compile` says what programs are above Vela's under it.
+# chosen for its cycles under it and no figure is of it, but none is taken that it puts above Vela's stream.
 ALONE = Assumptions("one operation at a time", in_turn=True, alone=True)
 JUDGED = (*MODELS, ALONE)
 # Regor's figure, and all: for NPUs whose buffers are taken to have less than all under way (Ethos-U85 with one port).

@@ -7,7 +7,7 @@ is never shorter than what it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -283,7 +283,14 @@ def timeline(
 
 def prepare_steps(commands: Iterable[Command], known: ResourceUseCache) -> list[Step]:
     """A stream as `play_steps` takes it, which is the same for all models of time."""
-    steps: list[Step] = []
+    return [
+        (words, known(command) if isinstance(command, Operation) else command if isinstance(command, Wait) else None)
+        for words, command in count_words(commands)
+    ]
+
+
+def count_words(commands: Iterable[Command]) -> Iterator[tuple[int, Command]]:
+    """The commands of a stream, each with the words that it takes there."""
     before: dict[Register, int] = {}
     chains = False  # the kernel before is one of a chain
     for command in commands:
@@ -292,11 +299,10 @@ def prepare_steps(commands: Iterable[Command], known: ResourceUseCache) -> list[
             for register in needed_anew(command) if chained or chains else ():
                 before.pop(register, None)
             chains = chained
-            steps.append((stream_words(command.registers, before), known(command)))
+            yield stream_words(command.registers, before), command
             before.update(command.registers)
         else:
-            steps.append((1, command if isinstance(command, Wait) else None))
-    return steps
+            yield 1, command
 
 
 def play_steps(steps: Iterable[Step], accelerator: Architecture, memory_map: MemoryMap) -> Timeline:

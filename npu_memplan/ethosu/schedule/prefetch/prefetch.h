@@ -69,11 +69,13 @@ typedef struct {
 } DmaSchedule;
 
 /* The state of the local search: a choice that costs so much, with so many operations left to be run on the clock. The cost of a
- * schedule is the largest part of a reference that it takes, under the model that makes it or under another. */
+ * schedule is the largest part of a reference that it takes, under the model that makes it or under another; `alone` of its copies
+ * above `spare` raise it. */
 typedef struct {
-  double cost;
+  double cost, spare;
   int64_t left, models;
   const double *reference; /* [models] */
+  const double *alone;     /* [constants] */
   uint64_t *chance;        /* [1] */
 } Search;
 

@@ -87,12 +87,15 @@ static void keep_schedule(DmaSchedule *best, const DmaSchedule *found) {
 }
 
 static double cost(const Search *s, const DmaSchedule *copies) {
-  double most = (double)copies->cycles / s->reference[0];
+  double most = (double)copies->cycles / s->reference[0], alone = 0;
   for (int64_t m = 1; m < s->models; m++) {
     double part = (double)copies->others[m - 1] / s->reference[m];
     most = part > most ? part : most;
   }
-  return most;
+  for (int64_t i = 0; i < copies->count; i++) {
+    alone += s->alone[copies->constant[i]];
+  }
+  return alone > s->spare ? most * (1 + (alone - s->spare)) : most;
 }
 
 /* Time a schedule under the other models. */

@@ -9,6 +9,7 @@ cycles. Without a C compiler no copies are searched.
 from __future__ import annotations
 
 import ctypes
+import math
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,16 +37,21 @@ _TimedProgram, _FreeCapacity, _Choice, _DmaSchedule, _Search = (
 @dataclass(frozen=True, slots=True)
 class Goal:
     """The cost that a search lowers: the largest ratio of a schedule's cycles to `references`, under the model that
-    makes it and under the models of `others`, which time the same program.
+    makes it and under the models of `others`, which time the same program. Where its copies' parts of `alone` add up to
+    more than `spare`, it costs so many times more.
     """
 
     others: tuple[TimedProgram, ...] = ()
     references: tuple[float, ...] = (1.0,)  # cycles, under each
+    alone: tuple[float, ...] = ()  # by constant
+    spare: float = math.inf
 
     def cost(self, schedule: DmaSchedule) -> float:
         """The cost of a schedule that was timed under all models."""
         cycles = (schedule.cycles, *schedule.others)
-        return max(one / reference for one, reference in zip(cycles, self.references, strict=False))
+        most = max(one / reference for one, reference in zip(cycles, self.references, strict=False))
+        excess = (sum(self.alone[copy.constant] for copy in schedule.copies) if self.alone else 0.0) - self.spare
+        return most * (1 + excess) if excess > 0 else most
 
 
 FEWEST_CYCLES = Goal()
@@ -90,7 +96,13 @@ class NativeSearch:
         rule = _Choice(fifo=choice.fifo, from_top=choice.from_top, stays=stays, max_lead=max_lead)
         reference = float_array(self._goal.references)
         search = _Search(
-            cost=found.cost, left=operations, models=len(reference), reference=reference, chance=self._chance
+            cost=found.cost,
+            left=operations,
+            models=len(reference),
+            reference=reference,
+            chance=self._chance,
+            alone=float_array(self._goal.alone or [0.0] * count),
+            spare=self._goal.spare,
         )
         constant, before, unfinished = (int32s([0]) * count for _ in range(3))
         at, others = int64s([0]) * count, int64s([*found.best.others, *[0] * _MODELS][:_MODELS])

@@ -19,9 +19,9 @@ from ...program.program import NpuOperation, NpuProgram, chain_bounds
 from ...stream.decode import Command, Operation, Wait
 from ...stream.fields import kind_of
 from ...stream.isa import Op, Register
-from ...time import MemoryMap, ResourceUseCache, TimingModel, in_a_row, stream_words
+from ...time import ALONE, MemoryMap, ResourceUseCache, TimingModel, in_a_row
 from ...time.cost import ResourceUse
-from ...time.timeline import prepare_steps
+from ...time.timeline import count_words, prepare_steps
 from ..blocks import BESIDE, BlockError, Blocks
 from ..constants import REGIONS, ConstantBlock
 
@@ -112,10 +112,9 @@ class TimedProgram:
 
     def _read(self, commands: Sequence[Command]) -> list[TimedOp]:
         steps: list[TimedOp] = []
-        before: dict[Register, int] = {}
         started: list[int] = []  # operations that are transfers
         waits: list[Wait] = []
-        for command in commands:
+        for own_words, command in count_words(commands):
             if isinstance(command, Wait):
                 waits.append(command)
             elif isinstance(command, Operation):
@@ -127,8 +126,7 @@ class TimedProgram:
                     )
                 else:
                     slow = fast = self._demand_caches.resource_uses(command)
-                words = stream_words(command.registers, before) + len(waits)
-                before.update(command.registers)
+                words = own_words + len(waits)
                 kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
                 awaited = frozenset(started[-1 - w.outstanding] for w in waits if w.op is Op.DMA_WAIT)
                 steps.append(TimedOp(words, slow, fast, kernels, awaited))
@@ -203,6 +201,39 @@ class TimedRun:
     def cycles(self) -> int:
         """The cycles until everything has ended."""
         return round(self.clock.total)
+
+
+def cycles_alone(timed: TimedProgram) -> tuple[float, list[float]]:
+    """The cycles of a program without copies where one operation runs at a time, and by about how many the copy of each
+    constant changes them: nothing hides a transfer there, nor what a kernel that waits for it does before its first
+    request, of which each copy has an equal part.
+    """
+    accelerator, memory_map = timed.program.accelerator, replace(timed.memory_map, assumptions=ALONE)
+    plain, copied = TimedRun(timed), TimedRun(timed)
+    plain.clock, copied.clock = (TimingModel.at_start(accelerator, memory_map) for _ in range(2))
+    for index in range(len(timed)):
+        plain.step(index, False)
+        constant = timed.reads.get(index)
+        if constant is not None and timed.constants[constant].readers[0] == index:
+            copied.copy(constant, 1)
+        copied.step(index, constant is not None)
+    known: dict[int, float] = {}
+
+    def cycles(needs: ResourceUse) -> float:
+        """The cycles of one operation."""
+        if id(needs.traffic) not in known:
+            clock = TimingModel.at_start(accelerator, memory_map)
+            slot = clock.transfer(needs) if needs.is_transfer else clock.kernel(needs)
+            known[id(needs.traffic)] = slot.stop - slot.start
+        return known[id(needs.traffic)]
+
+    more = []
+    for one in timed.constants:
+        steps = [timed.step(index) for index in one.readers]
+        sent = sum(cycles(timed.transfer(stop - start)) for start, stop in one.spans)
+        more.append(sent + sum(cycles(step.fast) - cycles(step.slow) for step in steps))
+    waiting = (copied.clock.total - plain.clock.total - sum(more)) / max(1, len(more))
+    return plain.clock.total, [waiting + cycles for cycles in more]
 
 
 def port_cycles(size_bytes: float, accelerator: Architecture, memory_map: MemoryMap) -> float:
