@@ -46,7 +46,7 @@ def _with_declared_keywords(function: Callable[..., Artifact]) -> Callable[..., 
             close = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
             if (flag := f"--{name.replace('_', '-')}") in REMOVED:
-                meant = f"{flag} was removed: {REMOVED[flag]}"
+                meant = f"{flag} is no option: {REMOVED[flag]}"
             raise OptionError(f"npu_memplan.compile has no keyword {name!r}; {meant}")
         return function(*args, **keywords)
 

@@ -88,7 +88,7 @@ class GroupedCommand(click.Command):
         self, *arguments: Any, rare: str = "", removed: Mapping[str, str] | None = None, **settings: Any
     ) -> None:
         super().__init__(*arguments, **settings)
-        self.removed = removed or {}  # options of earlier versions, with what takes their place
+        self.removed = removed or {}  # options of earlier versions and of Vela, with what takes their place
         self.rare = frozenset(rare.split())
         if self.rare:
             self.params.append(
@@ -108,7 +108,9 @@ class GroupedCommand(click.Command):
         except click.NoSuchOption as error:
             if error.option_name not in self.removed:
                 raise
-            raise click.UsageError(f"{error.option_name} was removed: {self.removed[error.option_name]}", ctx) from None
+            raise click.UsageError(
+                f"{error.option_name} is no option: {self.removed[error.option_name]}", ctx
+            ) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

@@ -597,7 +597,7 @@ def read_words(flag: str, texts: Iterable[str]) -> dict[str, Any]:
     return {name: FORMS[name].words.read(given) for name, given in words.items()}
 
 
-# Options that earlier versions of `compile` had, with what takes their place.
+# Options that earlier versions of `compile` had, or that `vela` has, with what takes their place.
 REMOVED = {
     "--fit": "use --pool NAME=SIZE",
     "--host-time": "operators on the CPU are always counted",
@@ -605,6 +605,10 @@ REMOVED = {
     "--seed": "the same input always gives the same plan; plan --seed searches in another order",
     "--all-boards": "give --board all",
     "--optimise": "give --npu-compiler vela,Size",
+    "--sram": "give --pool sram=SIZE",
+    "--accelerator-config": "give --accelerator NPU",
+    "--config": "give --vela-ini FILE",
+    "--output-dir": "give --output DIR",
     "--arena-cache-size": "give --npu-compiler vela,arena=SIZE, or a hard size with --pool",
     "--launch": "give --emit arm-core-driver",
     "--one-arena": "give --emit one-arena",

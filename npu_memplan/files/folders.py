@@ -293,7 +293,9 @@ def _output_identity(place: Path) -> _Identity | None:
 
 
 def _cannot_write(place: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write {place}: {error.strerror}; choose another directory")
+    file = next((folder for folder in (place, *place.parents) if folder.is_file()), None)
+    reason = error.strerror if file is None else f"{file} is a file"
+    return OutputError(f"cannot write {place}: {reason}; choose another directory")
 
 
 def _known_by(place: Path) -> tuple[str, str, Callable[[Path], None]]:

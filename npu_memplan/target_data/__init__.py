@@ -12,5 +12,6 @@ from .tables import accelerator_names as accelerator_names
 from .tables import accelerator_system as accelerator_system
 from .tables import load_memory_mode as load_memory_mode
 from .tables import memory_mode_names as memory_mode_names
+from .tables import near_names as near_names
 from .tables import read_toml as read_toml
 from .tables import targets_folder as targets_folder

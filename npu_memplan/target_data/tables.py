@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -109,14 +109,18 @@ def accelerator_system(accelerator: str) -> AcceleratorSystem:
     return _named_row("accelerators.toml", "accelerator", {"accelerator": accelerator}, AcceleratorSystem)
 
 
+def near_names(name: str, known: Iterable[str]) -> str:
+    """The question which of the `known` names was meant, with a space behind it; nothing where none is near."""
+    plain = {one.casefold(): one for one in known}
+    begun = [key for key in plain if name and key.startswith(name.casefold())]  # the variants of what was named
+    near = [plain[key] for key in begun or difflib.get_close_matches(name.casefold(), plain, 1, 0.75)]
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
 def _named_row(file: str, what: str, named: Mapping[str, str], kind: type[T]) -> T:
     """The table of a file that has the name in `named`, as a `kind`."""
     (name,) = named.values()
     tables = _own_tables(file)
     if name not in tables:
-        plain = {known.casefold(): known for known in tables}
-        begun = [key for key in plain if name and key.startswith(name.casefold())]  # the variants of what was named
-        near = [plain[key] for key in begun or difflib.get_close_matches(name.casefold(), plain, 1, 0.75)]
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
-        raise TargetDataError(f"unknown {what} {name!r}; {meant}known: {', '.join(tables)}")
+        raise TargetDataError(f"unknown {what} {name!r}; {near_names(name, tables)}known: {', '.join(tables)}")
     return from_values({**named, **tables[name]}, kind, f"{targets_folder() / file}: {name}", TargetDataError)

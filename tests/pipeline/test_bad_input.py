@@ -179,6 +179,21 @@ def test_a_pool_that_is_too_small(cli, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_output_below_a_file_names_the_file(cli, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    outcome = cli("compile", MODEL, "-o", tmp_path / "notes" / "x", "--accelerator", "none")
+    assert outcome.code == 2
+    named = f"cannot write {tmp_path / 'notes' / 'x'}: {tmp_path / 'notes'} is a file; choose another directory\n"
+    assert outcome.err.endswith(named)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_a_system_configuration_that_is_misspelt_names_the_nearest(cli, tmp_path: Path) -> None:
+    outcome = cli("compile", MODEL, "--system-config", "Ethos_U55_High_End", "-o", tmp_path / "x")
+    assert outcome.code == 2
+    assert "unknown; did you mean Ethos_U55_High_End_Embedded? known: " in outcome.err
+
+
 def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
     cli.ok("compile", MODEL, "-o", out, "--accelerator", "none")

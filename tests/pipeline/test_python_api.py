@@ -47,7 +47,7 @@ def test_every_option_is_a_keyword_with_the_same_default() -> None:
     "keywords, message",
     [
         ({"bord": "alif-e7-hp"}, "no keyword 'bord'; did you mean 'board'"),
-        ({"fit": "6KiB"}, "no keyword 'fit'; --fit was removed: use --pool NAME=SIZE"),
+        ({"fit": "6KiB"}, "no keyword 'fit'; --fit is no option: use --pool NAME=SIZE"),
         ({"zzz": 1}, "no keyword 'zzz'; it has: force, check"),
         ({"pools": {"sram": "64Kib/s"}}, "cannot read the size"),
         ({"pools": 65536}, r"pools is 65536; give names and sizes, as \{.sram.: .96KiB.\}"),

@@ -146,7 +146,7 @@ def test_boards_are_those_of_compile() -> None:
         ("--nonsense", "--nonsense' are no options of compile: No such option"),
         ("--objective speed", "are no options of compile: Invalid value for '--objective'"),
         ("-o elsewhere", "is no option of a target: leave out the model, -o, --force"),
-        ("--fit 64KiB", "--fit was removed: use --pool NAME=SIZE"),
+        ("--fit 64KiB", "--fit is no option: use --pool NAME=SIZE"),
         ("--help", "npu-memplan compile --help lists them"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import NpuMemplanError
 from ...files.paths import read_bytes, read_text
-from ...target_data import accelerator_system, load_memory_mode, read_toml, targets_folder
+from ...target_data import accelerator_system, load_memory_mode, near_names, read_toml, targets_folder
 from ..arch import Architecture
 from .memory import Direction, Memory, MemoryMap, Pulse
 
@@ -105,7 +105,7 @@ def _load_system(name: str, vela_ini: Path | None, _: bytes | None) -> System:
             own = [s.removeprefix(_SECTION) for s in _read_ini(vela_ini).sections() if s.startswith(_SECTION)]
         also = "" if vela_ini is None else f"; {vela_ini} has: {', '.join(own) or f'no [{_SECTION}NAME]'}"
         raise SystemDataError(
-            f"system configuration {name!r} is unknown{also}; known: {', '.join(tables)}; "
+            f"system configuration {name!r} is unknown{also}; {near_names(name, tables)}known: {', '.join(tables)}; "
             "describe your own in a vela.ini and name it with --vela-ini"
         )
     table = tables[name]
