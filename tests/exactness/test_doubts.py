@@ -159,6 +159,19 @@ def five_axes(fewer: tuple[int, ...]) -> bytes:
     return b.made([x, y], [z]).finish()
 
 
+def test_vela_reads_no_tensor_in_two_shapes(tmp_path: Path) -> None:
+    """As in differences of each with each."""
+    b = ModelBuilder()
+    x, turned = b.tensor((4, 24), "int8", 0.05, 3), b.tensor((4, 1, 24), "int8", 0.05, 3)
+    y = b.tensor((4, 4, 24), "int8", 0.1, -5)
+    b.operator("RESHAPE", [x, b.constant(np.array([4, 1, 24], np.int32))], [turned], "ReshapeOptions")
+    b.operator("SUB", [x, turned], [y], "SubOptions")
+    model = b.made([x], [y]).finish()
+    with pytest.raises(UnsupportedModelError, match=r"SUB \(number 1\) of one tensor in two shapes"):
+        import_tflite(model)
+    equals_reference(model, tmp_path, 1, CompileOptions("ethos-u55-128", objective="bytes", effort="quick"))
+
+
 @pytest.mark.parametrize("reshaped", [False, True])
 def test_parts_that_are_multiplied_are_the_hosts(reshaped: bool, tmp_path: Path) -> None:
     """As in attention. On Ethos-U55 and U65 Vela's stream has wrong elements of the first operand."""

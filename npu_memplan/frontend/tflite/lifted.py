@@ -138,6 +138,12 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
             f"{name} returns tensor {describe_tensor(source.tensors[twice])} twice, and Vela returns it once; compile "
             "it with --npu-compiler tvm, or for the host alone with --accelerator none"
         )
+    reshaped = next((o for o in source.cpu_operators if o.name in _OF_TWO and _reads_two_shapes(source, o)), None)
+    if reshaped is not None:
+        raise UnsupportedModelError(
+            f"{name} has an operator {reshaped.name} (number {reshaped.index}) of one tensor in two shapes, which Vela "
+            "reads in one; compile it with --npu-compiler tvm, or for the host alone with --accelerator none"
+        )
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
     for operator in source.cpu_operators:
@@ -241,6 +247,17 @@ def _broadcasts_far(network: Network, operator: CpuOperator) -> bool:
     rank = len(network.tensors[operator.outputs[0]].shape)
     shapes = [network.tensors[i].shape for i in operator.inputs]
     return rank > 4 and any(len(shape) < rank and any(n > 1 for n in shape[:-1]) for shape in shapes)
+
+
+def _reads_two_shapes(network: Network, operator: CpuOperator) -> bool:
+    """Whether its operands are one tensor in several shapes."""
+    source = {o.outputs[0]: o.inputs[0] for o in network.cpu_operators if o.name in TFLITE_RESHAPING}
+    roots = set[int]()
+    for index in operator.inputs:
+        while index in source:
+            index = source[index]
+        roots.add(index)
+    return len(roots) < len({network.tensors[index].shape for index in operator.inputs})
 
 
 def _resizes_by_parts(network: Network, operator: CpuOperator) -> bool:
