@@ -72,7 +72,7 @@ typedef struct {
  * schedule is the largest part of a reference that it takes, under the model that makes it or under another; `alone` of its copies
  * above `spare` raise it. */
 typedef struct {
-  double cost, spare;
+  double cost, least, spare; /* `least`: of the best schedule so far */
   int64_t left, models;
   const double *reference; /* [models] */
   const double *alone;     /* [constants] */

@@ -108,7 +108,7 @@ static void time_other_models(const Search *s, const TimedProgram *const *others
 /* Change the choice, and go on from what is not slower. */
 static void search_on(Greedy *g, Search *s, const TimedProgram *const *others, Choice *choice, DmaSchedule *best, Run *run, Run *trial, Run *scratch) {
   int64_t constants = g->program->constants;
-  double least = cost(s, best), now = 0;
+  double least = s->least, now = 0;
   Change before[TOGETHER];
   schedule(g, choice, run, NEVER, NULL, 0);
   for (; s->left > 0; s->left -= max_of(LEAST, g->program->operations)) {

@@ -103,6 +103,7 @@ class NativeSearch:
             chance=self._chance,
             alone=float_array(self._goal.alone or [0.0] * count),
             spare=self._goal.spare,
+            least=self._goal.cost(found.best),
         )
         constant, before, unfinished = (int32s([0]) * count for _ in range(3))
         at, others = int64s([0]) * count, int64s([*found.best.others, *[0] * _MODELS][:_MODELS])
