@@ -172,6 +172,18 @@ def test_vela_reads_no_tensor_in_two_shapes(tmp_path: Path) -> None:
     equals_reference(model, tmp_path, 1, CompileOptions("ethos-u55-128", objective="bytes", effort="quick"))
 
 
+def test_a_least_value_that_is_read_is_the_hosts(tmp_path: Path) -> None:
+    """Vela's stream for Ethos-U55 and U65 is a maximum of differences, of which it leaves some as they are."""
+    b = ModelBuilder()
+    x, y = b.tensor((3, 3, 3, 5), "int8", 0.05, 3), b.tensor((3, 3, 1, 5), "int8", 0.05, 3)
+    z = b.tensor((3, 1, 3, 5), "int8", 0.05, 3)
+    b.operator("REDUCE_MIN", [x, b.constant(np.array([2], np.int32))], [y], "ReducerOptions", KeepDims=True)
+    b.operator("TRANSPOSE", [y, b.constant(np.array([0, 2, 1, 3], np.int32))], [z], "TransposeOptions")
+    options = CompileOptions("ethos-u65-256", npu_compiler="vela", objective="bytes")
+    operator, _ = equals_reference(b.made([x], [z]).finish(), tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
 @pytest.mark.parametrize("reshaped", [False, True])
 def test_parts_that_are_multiplied_are_the_hosts(reshaped: bool, tmp_path: Path) -> None:
     """As in attention. On Ethos-U55 and U65 Vela's stream has wrong elements of the first operand."""

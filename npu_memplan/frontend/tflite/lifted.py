@@ -198,6 +198,8 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
         return "Vela makes it part of another operator, without its zero point or limits"
     if not u85 and operator.name in SLICING and _is_multiplied(source, operator):
         return "Vela's stream for it has wrong elements where BATCH_MATMUL follows"
+    if not u85 and operator.name == "REDUCE_MIN" and any(operator.outputs[0] in o.inputs for o in source.cpu_operators):
+        return "Vela's stream for it, a maximum of differences, is wrong where an operator reads its result"
     if operator.name in _OF_TWO and _broadcasts_far(source, operator):
         return "Vela's stream for it takes other axes of the operand that has fewer"
     if u85 and operator.name == "RESIZE_NEAREST_NEIGHBOR" and _resizes_by_parts(source, operator):
