@@ -90,6 +90,57 @@ def grouped(images: int, groups: int, made: int) -> bytes:
     return b.made([x], [y]).finish()
 
 
+def equal_weights(kind: str, groups: int, bias: int) -> bytes:
+    """One operator in groups, or two over one input, with equal weights; the second bias differs by `bias`."""
+    b, rng = ModelBuilder(), np.random.default_rng(7)
+    dense = kind == "FULLY_CONNECTED"
+    x = b.tensor((1, 8) if dense else (1, 7, 5, 8), "int8", 0.05, 3)
+    half = rng.integers(-127, 128, (4, 3, 3, 8 // groups) if kind == "CONV_2D" else (8, 8) if dense else (1, 3, 3, 8))
+    weights = b.constant(np.concatenate([half.astype(np.int8)] * groups), 0.01)
+    first = rng.integers(-9000, 9000, half.shape[-1 if kind == "DEPTHWISE_CONV_2D" else 0])
+    biases = [np.concatenate([first, first + bias])] if groups == 2 else [first, first + bias]
+    made = []
+    for number, values in enumerate(biases):
+        y = b.tensor((1, 8) if dense else (1, 7, 5, len(values)), "int8", 0.9, 1)
+        stored = b.constant(values.astype(np.int32), 0.0005)
+        inputs = [x, weights if number == 0 else b.constant(half.astype(np.int8), 0.01), stored]
+        if dense:
+            b.operator(kind, inputs, [y], "FullyConnectedOptions", 8)
+        elif kind == "CONV_2D":
+            b.operator(kind, inputs, [y], "Conv2DOptions", 1, StrideH=1, StrideW=1, **UNDILATED)
+        else:
+            b.operator(
+                kind, inputs, [y], "DepthwiseConv2DOptions", 2, StrideH=1, StrideW=1, DepthMultiplier=1, **UNDILATED
+            )
+        made.append(y)
+    return b.made([x], made).finish()
+
+
+@pytest.mark.parametrize(("bias", "agent"), [(4000, Agent.HOST), (0, Agent.NPU)])
+@pytest.mark.parametrize(
+    ("kind", "groups"), [("CONV_2D", 1), ("CONV_2D", 2), ("DEPTHWISE_CONV_2D", 1), ("FULLY_CONNECTED", 1)]
+)
+def test_equal_weights_with_other_biases_are_the_hosts(
+    kind: str, groups: int, bias: int, agent: Agent, tmp_path: Path
+) -> None:
+    """Vela stores equal weights once, with the biases of one of them."""
+    options = CompileOptions("ethos-u55-128", npu_compiler="vela", objective="bytes")
+    for operator in equals_reference(equal_weights(kind, groups, bias), tmp_path, 1, options).operators:
+        assert (operator.agent, operator.claim.exactness is Exactness.EXACT) == (
+            agent,
+            kind != "FULLY_CONNECTED" or agent is Agent.HOST,
+        )
+
+
+def test_a_part_that_is_joined_with_none_rounds_in_float32(tmp_path: Path) -> None:
+    """Lowered natively, a CONCATENATION of one input would be a QUANTIZE."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 16), "uint8", 0.00193690136, 128), b.tensor((1, 4, 16), "uint8", 0.00514138816, 0)
+    b.operator("CONCATENATION", [x], [y], "ConcatenationOptions", Axis=1)
+    (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, TVM).operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
 def strided(kernel: int) -> bytes:
     b, rng = ModelBuilder(), np.random.default_rng(7)
     x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, 3), b.tensor((1, 12, 12, 8), "int8", 0.2, 1)

@@ -295,6 +295,8 @@ def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
         return "Vela's table for it wraps where a result has more than 31 bits"
     if code is Code.LIFTED and operator.name not in _MOVING and _of_constants(network, operator):
         return "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own"
+    if code is Code.LOWERED and len(operator.inputs) == 1 and _joins_other_scales(network, operator):
+        return "without others to join it is lowered as QUANTIZE, which rounds otherwise than float32"
     of_npus = code in (Code.LIFTED, Code.LOWERED)
     otherwise = _rescaled_reason(network, operator) or _held_to_litert(network, operator) if of_npus else ""
     return otherwise or _undefined_reason(network, operator)

@@ -7,12 +7,16 @@ and command data are constants, and there is no host operator without an exact l
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...ethosu.arch import ACCELERATORS, Language, accelerator
 from ...ethosu.program.primfunc import cache_program, to_primfunc
@@ -146,8 +150,10 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
         )
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
+    confused = _equal_weights(source)
     for operator in source.cpu_operators:
-        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)))
+        reason = _OTHER_BIAS if operator.index in confused else None
+        reason = reason or NOT_BY_VELA.get((operator.name, activation_type(source, operator)))
         reason = reason or _wrong_by_vela(source, operator, options)
         doubted = doubt_reason(Code.LIFTED, source, operator)
         if reason is None and doubted and host_reason(source, operator) is None:
@@ -181,6 +187,43 @@ def _bools_across(network: Network) -> list[int]:
 
 
 _BIAS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 2, "TRANSPOSE_CONV": 3}  # place among the inputs
+
+
+_OTHER_BIAS = "Vela's stream for it takes the biases of other weights that are equal"
+_LSTM_WEIGHTS = [(place, 11 + place) for place in range(1, 5)] + [(place, -1) for place in range(5, 9)]
+
+
+def _equal_weights(network: Network) -> set[int]:
+    """Operators some of whose weights, of all or of a group, are stored twice with other biases: Vela 5.2 encodes
+    weights and their biases once for all equal weights of equal scales.
+    """
+    biases, users = defaultdict[bytes, set[bytes]](set), defaultdict[bytes, set[int]](set)
+    for operator in network.cpu_operators:
+        places = [(1, _BIAS[operator.name])] if operator.name in _BIAS else []
+        for place, bias_place in _LSTM_WEIGHTS if operator.name == "UNIDIRECTIONAL_SEQUENCE_LSTM" else places:
+            weights, bias = _constant_at(network, operator, place), _constant_at(network, operator, bias_place)
+            if not len(weights):
+                continue
+            groups = _group_count(network, operator)
+            for part, others in zip(np.split(weights, groups), np.split(bias, groups), strict=True):
+                key = hashlib.blake2b(part.tobytes()).digest()
+                biases[key].add(others.tobytes())
+                users[key].add(operator.index)
+    return set().union(*(users[key] for key, found in biases.items() if len(found) > 1))
+
+
+def _constant_at(network: Network, operator: CpuOperator, place: int) -> Any:
+    """The bytes of the constant that is an operator's input at a place; none where there is no such constant."""
+    index = operator.inputs[place] if 0 <= place < len(operator.inputs) else -1
+    data = network.tensors[index].data if index >= 0 else None
+    return np.zeros(0, np.uint8) if data is None else data
+
+
+def _group_count(network: Network, operator: CpuOperator) -> int:
+    if operator.name != "CONV_2D":
+        return 1
+    data, weights = (network.tensors[i].shape for i in operator.inputs[:2])
+    return data[3] // weights[3]
 
 
 def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) -> str | None:
