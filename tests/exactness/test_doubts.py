@@ -141,6 +141,33 @@ def test_a_part_that_is_joined_with_none_rounds_in_float32(tmp_path: Path) -> No
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
+def mean_of_five_axes() -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((4, 1, 2, 1, 4), "int8", 0.007, 0), b.tensor((4, 1, 2, 1, 1), "int8", 0.0034, 0)
+    b.operator("MEAN", [x, b.constant(np.array([1, 4], np.int32))], [y], "ReducerOptions", KeepDims=True)
+    return b.made([x], [y]).finish()
+
+
+def part_to_spread() -> bytes:
+    """A SLICE that a TRANSPOSE_CONV of int16 reads."""
+    b, rng = ModelBuilder(), np.random.default_rng(1)
+    x, part = b.tensor((1, 5, 5, 16), "int16", 1.077, 0), b.tensor((1, 1, 1, 3), "int16", 1.077, 0)
+    bounds = [b.constant(np.array(values, np.int32)) for values in ([0, 4, 4, 5], [1, 1, 1, 3], [1, 2, 3, 6])]
+    b.operator("SLICE", [x, *bounds[:2]], [part], "SliceOptions")
+    y, weights = b.tensor((1, 2, 3, 6), "int16", 0.0235, 0), rng.integers(-127, 128, (6, 5, 2, 3)).astype(np.int8)
+    bias = b.constant(rng.integers(-2000000, 2000000, 6), 0.0055 * 1.077)
+    inputs = [bounds[2], b.constant(weights, 0.0055), part, bias]
+    b.operator("TRANSPOSE_CONV", inputs, [y], "TransposeConvOptions", 3, StrideH=2, StrideW=3)
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize("made", [mean_of_five_axes(), part_to_spread()], ids=["mean", "slice"])
+def test_the_first_operator_is_the_hosts_on_ethos_u85(made: bytes, tmp_path: Path) -> None:
+    options = CompileOptions("ethos-u85-256", npu_compiler="vela", objective="bytes")
+    first, *_ = equals_reference(made, tmp_path, 2, options).operators
+    assert (first.agent, first.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
 def strided(kernel: int) -> bytes:
     b, rng = ModelBuilder(), np.random.default_rng(7)
     x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, 3), b.tensor((1, 12, 12, 8), "int8", 0.2, 1)

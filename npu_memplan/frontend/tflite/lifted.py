@@ -239,8 +239,11 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
         return "Vela's stream for it reads wrong elements of all images but one, as it is in groups"
     if operator.name == "QUANTIZE" and _moves_zero_points(source, operator):
         return "Vela makes it part of another operator, without its zero point or limits"
-    if not u85 and operator.name in SLICING and _is_multiplied(source, operator):
-        return "Vela's stream for it has wrong elements where BATCH_MATMUL follows"
+    reader, place = ("TRANSPOSE_CONV", 2) if u85 else ("BATCH_MATMUL", 0)
+    if operator.name in SLICING and _is_read_by(source, operator, reader, place):
+        return f"Vela's stream for it has wrong elements where {reader} follows"
+    if operator.name == "MEAN" and len(source.tensors[operator.inputs[0]].shape) > 4:
+        return "Vela's stream for it takes other elements of five axes or more"
     if not u85 and operator.name == "REDUCE_MIN" and any(operator.outputs[0] in o.inputs for o in source.cpu_operators):
         return "Vela's stream for it, a maximum of differences, is wrong where an operator reads its result"
     if operator.name in _OF_TWO and _broadcasts_far(source, operator):
@@ -271,15 +274,15 @@ def _moves_zero_points(network: Network, operator: CpuOperator) -> bool:
     return not data.zero_point and (retyped or alike) and any(data.index in o.outputs for o in network.cpu_operators)
 
 
-def _is_multiplied(network: Network, operator: CpuOperator) -> bool:
-    """Whether a part is the first operand of a BATCH_MATMUL, reshaped or not; not of UNPACK, whose parts are right."""
+def _is_read_by(network: Network, operator: CpuOperator, kind: str, place: int) -> bool:
+    """Whether a part is an operand of a `kind`, reshaped or not; not of UNPACK, whose parts are right."""
     if operator.name == "UNPACK":
         return False
     parts = {*operator.outputs}
     for other in network.cpu_operators:
+        if other.name == kind and other.inputs[place] in parts:
+            return True
         if other.inputs and other.inputs[0] in parts:
-            if other.name == "BATCH_MATMUL":
-                return True
             parts.update(other.outputs if other.name in TFLITE_RESHAPING else ())
     return False
 
