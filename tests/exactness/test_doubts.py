@@ -141,6 +141,16 @@ def test_a_part_that_is_joined_with_none_rounds_in_float32(tmp_path: Path) -> No
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
+@pytest.mark.parametrize(("scale", "agent"), [(4.9, Agent.NPU), (5.1, Agent.HOST), (50.0, Agent.HOST)])
+def test_differences_of_more_than_32_bits_are_the_hosts(scale: float, agent: Agent, tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 23), "int16", scale, 0), b.tensor((1, 23), "int16", 1 / 32768, 0)
+    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", Beta=1.0)
+    options = CompileOptions(npu_compiler="vela", objective="bytes")
+    (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 2, options).operators
+    assert operator.agent is agent
+
+
 def mean_of_five_axes() -> bytes:
     b = ModelBuilder()
     x, y = b.tensor((4, 1, 2, 1, 4), "int8", 0.007, 0), b.tensor((4, 1, 2, 1, 1), "int8", 0.0034, 0)

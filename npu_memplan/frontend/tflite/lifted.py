@@ -242,6 +242,8 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
     reader, place = ("TRANSPOSE_CONV", 2) if u85 else ("BATCH_MATMUL", 0)
     if operator.name in SLICING and _is_read_by(source, operator, reader, place):
         return f"Vela's stream for it has wrong elements where {reader} follows"
+    if operator.name == "SOFTMAX" and _exceeds_differences(source, operator):
+        return "Vela's stream for it saturates differences of its inputs that have more than 32 bits"
     if operator.name == "MEAN" and len(source.tensors[operator.inputs[0]].shape) > 4:
         return "Vela's stream for it takes other elements of five axes or more"
     if not u85 and operator.name == "REDUCE_MIN" and any(operator.outputs[0] in o.inputs for o in source.cpu_operators):
@@ -272,6 +274,13 @@ def _moves_zero_points(network: Network, operator: CpuOperator) -> bool:
     if data.zero_point == made.zero_point:
         return retyped and alike
     return not data.zero_point and (retyped or alike) and any(data.index in o.outputs for o in network.cpu_operators)
+
+
+def _exceeds_differences(network: Network, operator: CpuOperator) -> bool:
+    """Whether a SOFTMAX of int16 scales differences of 17 bits, in steps of 10/65535, by 2^15 or more."""
+    data, options = network.tensors[operator.inputs[0]], operator.options("SoftmaxOptions")
+    beta = 1.0 if options is None else options.Beta()
+    return data.dtype == "int16" and data.scale * beta * 65535 / 10 >= 1 << 15
 
 
 def _is_read_by(network: Network, operator: CpuOperator, kind: str, place: int) -> bool:
