@@ -151,6 +151,20 @@ def test_differences_of_more_than_32_bits_are_the_hosts(scale: float, agent: Age
     assert operator.agent is agent
 
 
+def test_bounds_outside_of_the_input_are_not_the_legacy_cores(tmp_path: Path) -> None:
+    """Vela's compiled core refuses the PRELU, and its legacy core begins elsewhere."""
+    b = ModelBuilder()
+    x, part = b.tensor((2, 35), "uint8", 0.09, 248), b.tensor((2, 3), "uint8", 0.09, 248)
+    bounds = [b.constant(np.array(values, np.int32)) for values in ([-3, 14], [4, -18], [1, 1])]
+    b.operator("STRIDED_SLICE", [x, *bounds], [part], "StridedSliceOptions")
+    z, y = b.tensor((1, 5, 10, 2), "uint8", 1 / 256, 128), b.tensor((1, 5, 10, 2), "uint8", 0.013, 128)
+    b.operator("PRELU", [z, b.constant(np.array([[[156, 135]]], np.uint8), 0.0046, 128)], [y])
+    model = b.made([x, z], [part, y]).finish()
+    with pytest.raises(VelaError, match=r"legacy core is wrong for STRIDED_SLICE with bounds outside"):
+        import_tflite(model)
+    equals_reference(model, tmp_path, 2, CompileOptions(effort="quick"))
+
+
 def mean_of_five_axes() -> bytes:
     b = ModelBuilder()
     x, y = b.tensor((4, 1, 2, 1, 4), "int8", 0.007, 0), b.tensor((4, 1, 2, 1, 1), "int8", 0.0034, 0)

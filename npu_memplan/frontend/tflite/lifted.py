@@ -165,10 +165,11 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
-    if result.core == "legacy" and any(_wrong_by_legacy_core(operator) for operator in source.cpu_operators):
+    wrong = [text for o in source.cpu_operators if (text := _wrong_by_legacy_core(source, o))]
+    if result.core == "legacy" and wrong:
         raise VelaError(
-            f"Vela's compiled core refuses {name}, and the stream of its legacy core is wrong for TRANSPOSE_CONV with "
-            "stride 1. Compile with --npu-compiler tvm"
+            f"Vela's compiled core refuses {name}, and the stream of its legacy core is wrong for {wrong[0]}. "
+            "Compile with --npu-compiler tvm"
         )
     parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
     parsed = shaped_as(reads_first(parsed, source), source)
@@ -334,12 +335,20 @@ def _strides_over_kernel(source: Network, operator: CpuOperator) -> bool:
     return bool(max(options.StrideH() - height, options.StrideW() - width) >= 2)
 
 
-def _wrong_by_legacy_core(operator: CpuOperator) -> bool:
-    """A transposed convolution with stride 1, whose columns and rows outside the input it reads as others. It is right
-    for odd kernels with SAME padding, which are not told apart here: native lowering has all of them.
+def _wrong_by_legacy_core(source: Network, operator: CpuOperator) -> str:
+    """A transposed convolution with stride 1, whose columns and rows outside the input it reads as others; "" for what
+    is right. It is right for odd kernels with SAME padding, which are not told apart here: native lowering has all of
+    them. A STRIDED_SLICE that begins before the first element begins elsewhere.
     """
-    options = operator.options("TransposeConvOptions") if operator.name == "TRANSPOSE_CONV" else None
-    return options is not None and 1 in (options.StrideH(), options.StrideW())
+    if operator.name == "TRANSPOSE_CONV":
+        options = operator.options("TransposeConvOptions")
+        return "TRANSPOSE_CONV with stride 1" if options and 1 in (options.StrideH(), options.StrideW()) else ""
+    if operator.name != "STRIDED_SLICE":
+        return ""
+    extents = source.tensors[operator.inputs[0]].shape
+    bounds = [_constant_at(source, operator, place).view(np.int32).tolist() for place in (1, 2)]
+    outside = any(abs(bound) > extent for row in bounds for bound, extent in zip(row, extents, strict=False))
+    return "STRIDED_SLICE with bounds outside of its input" if outside else ""
 
 
 def _clamps_apart(source: Network, operator: CpuOperator) -> bool:
