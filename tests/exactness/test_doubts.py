@@ -185,7 +185,21 @@ def part_to_spread() -> bytes:
     return b.made([x], [y]).finish()
 
 
-@pytest.mark.parametrize("made", [mean_of_five_axes(), part_to_spread()], ids=["mean", "slice"])
+def part_to_multiply() -> bytes:
+    """A SLICE that a DEPTHWISE_CONV_2D with a multiplier reads."""
+    b, rng = ModelBuilder(), np.random.default_rng(2)
+    x, part, y = (b.tensor((1, *shape), "int8", 0.1, 3) for shape in ((9, 11, 33), (5, 7, 13), (5, 7, 52)))
+    bounds = [b.constant(np.array(values, np.int32)) for values in ([0, 4, 2, 14], [1, 5, 7, 13])]
+    b.operator("SLICE", [x, *bounds], [part], "SliceOptions")
+    weights = b.constant(rng.integers(-127, 128, (1, 3, 3, 52)).astype(np.int8), 0.01)
+    sizes = dict.fromkeys(("StrideH", "StrideW", "DilationHFactor", "DilationWFactor"), 1)
+    b.operator("DEPTHWISE_CONV_2D", [part, weights], [y], "DepthwiseConv2DOptions", 2, **sizes, DepthMultiplier=4)
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize(
+    "made", [mean_of_five_axes(), part_to_spread(), part_to_multiply()], ids=["mean", "slice", "multiplier"]
+)
 def test_the_first_operator_is_the_hosts_on_ethos_u85(made: bytes, tmp_path: Path) -> None:
     options = CompileOptions("ethos-u85-256", npu_compiler="vela", objective="bytes")
     first, *_ = equals_reference(made, tmp_path, 2, options).operators

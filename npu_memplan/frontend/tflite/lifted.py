@@ -243,6 +243,8 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
     reader, place = ("TRANSPOSE_CONV", 2) if u85 else ("BATCH_MATMUL", 0)
     if operator.name in SLICING and _is_read_by(source, operator, reader, place):
         return f"Vela's stream for it has wrong elements where {reader} follows"
+    if operator.name in SLICING and _is_multiplied(source, operator):
+        return "Vela's stream for it has wrong elements where DEPTHWISE_CONV_2D with a multiplier follows"
     if operator.name == "SOFTMAX" and _exceeds_differences(source, operator):
         return "Vela's stream for it saturates differences of its inputs that have more than 32 bits"
     if operator.name == "MEAN" and len(source.tensors[operator.inputs[0]].shape) > 4:
@@ -282,6 +284,13 @@ def _exceeds_differences(network: Network, operator: CpuOperator) -> bool:
     data, options = network.tensors[operator.inputs[0]], operator.options("SoftmaxOptions")
     beta = 1.0 if options is None else options.Beta()
     return data.dtype == "int16" and data.scale * beta * 65535 / 10 >= 1 << 15
+
+
+def _is_multiplied(network: Network, operator: CpuOperator) -> bool:
+    """Whether a DEPTHWISE_CONV_2D that puts out more channels reads a part."""
+    readers = [o for o in network.cpu_operators if o.name == "DEPTHWISE_CONV_2D" and o.inputs[0] in operator.outputs]
+    shapes = [[network.tensors[i].shape for i in (o.inputs[0], o.outputs[0])] for o in readers]
+    return any(1 < data[-1] < made[-1] for data, made in shapes)
 
 
 def _is_read_by(network: Network, operator: CpuOperator, kind: str, place: int) -> bool:
