@@ -173,6 +173,11 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
         )
     parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
     parsed = shaped_as(reads_first(parsed, source), source)
+    if len(parsed.outputs) != len(source.outputs):
+        raise VelaError(
+            f"Vela leaves outputs of {name} out: it returns {len(parsed.outputs)} of {len(source.outputs)}. "
+            "Compile with --npu-compiler tvm"
+        )
     network = ranged_as(with_constant_outputs(parsed, source), source)
     require_made(network)
     return CompiledNetwork(source, network, result, kept)
