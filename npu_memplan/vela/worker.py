@@ -201,9 +201,8 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
         folder = stack.enter_context(scratch_folder("vela"))
         printed, result = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         with tempfile.TemporaryFile() as requested:
-            requested.write(
-                json.dumps(request).encode() + b"\0" + (with_stated_shapes(model) if form == "TFLITE" else model)
-            )
+            requested.write(json.dumps(request).encode() + b"\0")
+            requested.write(with_stated_shapes(model) if form == "TFLITE" else model)
             requested.seek(0)
             process = start_program(
                 python_child(_WORKER, str(result.fileno()), flags=("-S",)),
@@ -224,12 +223,15 @@ _SUBGRAPHS, _TENSORS, _SHAPE, _SIGNATURE = 2, 0, 0, 7
 
 def with_stated_shapes(model: bytes) -> bytes:
     """The TFLite file `model` with empty shape signatures: Vela takes -1 in one for an extent of 1."""
+    graphs = FlatTable(model, target_at(model, 0)).tables(_SUBGRAPHS)
+    tensors = [tensor for graph in graphs for tensor in graph.tables(_TENSORS)]
+    shapes = {tensor.elements(_SHAPE, 4).start for tensor in tensors}
+    signatures = {found.start for tensor in tensors if (found := tensor.elements(_SIGNATURE, 4))}
+    if not signatures - shapes:  # a vector that is a shape as well says the same
+        return model
     data = bytearray(model)
-    for graph in FlatTable(model, target_at(model, 0)).tables(_SUBGRAPHS):
-        for tensor in graph.tables(_TENSORS):
-            signature = tensor.elements(_SIGNATURE, 4)
-            if signature and signature != tensor.elements(_SHAPE, 4):
-                data[signature.start - 4 : signature.start] = bytes(4)  # its length
+    for start in signatures - shapes:
+        data[start - 4 : start] = bytes(4)  # its length
     return bytes(data)
 
 
