@@ -28,6 +28,11 @@ ON_HOST: Changes = {  # and none of an NPU compiler's options
 }
 
 
+def with_changes(options: CompileOptions, changes: Changes) -> CompileOptions:
+    """`options` with other values of the fields that `changes` names."""
+    return replace(options, **changes)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
 class TuningKnob:
     """One option to try. `changes(options, budget_bytes)` is empty where it would change nothing or is not possible."""
@@ -40,7 +45,7 @@ class TuningKnob:
         """`options` with this one as well; None where that is nothing new, or does not go together with them."""
         if self.of_backends and options.has_rivals:
             return None
-        changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
+        changed = with_changes(options, self.changes(options, budget_bytes))
         try:
             resolved = changed.resolve_defaults()
         except NpuMemplanError:  # the board has no such memory mode, say

@@ -278,7 +278,9 @@ class CallWalker:
             shape = allocated_shape(buffer)
             if symbols:
                 rule = (ir.Var, lambda v: symbols.get(v, v))
-                shape = tuple(rule[1](e) if isinstance(e, ir.Var) else tvm_ffi.structural_map(e, rule) for e in shape)
+                shape = tuple(
+                    symbols.get(e, e) if isinstance(e, ir.Var) else tvm_ffi.structural_map(e, rule) for e in shape
+                )
             size = size_bytes(shape, str(buffer.dtype), self.bounds)
             name, kind = self.names.unique_name(f"{call.function}.{buffer.name}"), BufferKind.HOST_SCRATCH
             internals.append(

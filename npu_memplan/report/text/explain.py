@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
 from ...artifact.model import Call, Operator
 from ...errors import NpuMemplanError
-from ...knobs import ON_HOST, useful_knobs
+from ...knobs import ON_HOST, Changes, useful_knobs, with_changes
 from ...problem import Agent, Buffer, Lifetime, Placement
 from ...sizes import bytes_and_kib, kib_text, percent_text
 from ...text_table import align_rows
@@ -127,7 +127,8 @@ def _knob_lines(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ..
         return ()
     budget = view.pool.size_bytes or view.used_bytes * 3 // 4
     proven = view.used_bytes == view.lower_bound_bytes
-    target = artifact.target if artifact.npu_operations else replace(artifact.target, **ON_HOST, system_config="")  # type: ignore[arg-type]
+    on_host: Changes = {} if artifact.npu_operations else {**ON_HOST, "system_config": ""}
+    target = with_changes(artifact.target, on_host)
     able = useful_knobs(target, budget, artifact.source, searched=proven)
     sized = ((f"--pool {view.pool.name}=SIZE", "the fewest cycles that fit"),) if artifact.target.has_rivals else ()
     return (*sized, *((knob.flag_text(target, budget), knob.does) for knob in able))
