@@ -82,7 +82,7 @@ def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) 
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
-def grouped(images: int, groups: int, made: int) -> bytes:
+def grouped_convolution(images: int, groups: int, made: int) -> bytes:
     b, rng = ModelBuilder(), np.random.default_rng(7)
     x, y = b.tensor((images, 7, 5, 8), "int8", 0.05, 3), b.tensor((images, 7, 5, made), "int8", 0.3, 1)
     weights = b.constant(rng.integers(-127, 128, (made, 3, 3, 8 // groups), np.int8), 0.01)
@@ -193,12 +193,15 @@ def part_to_spread() -> bytes:
     return b.made([x], [y]).finish()
 
 
-def part_to_multiply() -> bytes:
-    """A SLICE that a DEPTHWISE_CONV_2D with a multiplier reads."""
+def part_to_multiply(reshaped: bool = False) -> bytes:
+    """A SLICE that a DEPTHWISE_CONV_2D with a multiplier reads, behind a RESHAPE that changes nothing, maybe."""
     b, rng = ModelBuilder(), np.random.default_rng(2)
     x, part, y = (b.tensor((1, *shape), "int8", 0.1, 3) for shape in ((9, 11, 33), (5, 7, 13), (5, 7, 52)))
     bounds = [b.constant(np.array(values, np.int32)) for values in ([0, 4, 2, 14], [1, 5, 7, 13])]
     b.operator("SLICE", [x, *bounds], [part], "SliceOptions")
+    if reshaped:
+        part, source = b.tensor((1, 5, 7, 13), "int8", 0.1, 3), part
+        b.operator("RESHAPE", [source, b.constant(np.array([1, 5, 7, 13], np.int32))], [part], "ReshapeOptions")
     weights = b.constant(rng.integers(-127, 128, (1, 3, 3, 52)).astype(np.int8), 0.01)
     sizes = dict.fromkeys(("StrideH", "StrideW", "DilationHFactor", "DilationWFactor"), 1)
     b.operator("DEPTHWISE_CONV_2D", [part, weights], [y], "DepthwiseConv2DOptions", 2, **sizes, DepthMultiplier=4)
@@ -206,7 +209,9 @@ def part_to_multiply() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "made", [mean_of_five_axes(), part_to_spread(), part_to_multiply()], ids=["mean", "slice", "multiplier"]
+    "made",
+    [mean_of_five_axes(), part_to_spread(), part_to_multiply(), part_to_multiply(True)],
+    ids=["mean", "slice", "multiplier", "reshaped"],
 )
 def test_the_first_operator_is_the_hosts_on_ethos_u85(made: bytes, tmp_path: Path) -> None:
     options = CompileOptions("ethos-u85-256", npu_compiler="vela", objective="bytes")
@@ -214,7 +219,7 @@ def test_the_first_operator_is_the_hosts_on_ethos_u85(made: bytes, tmp_path: Pat
     assert (first.agent, first.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
-def strided(kernel: int) -> bytes:
+def transposed_convolution(kernel: int) -> bytes:
     b, rng = ModelBuilder(), np.random.default_rng(7)
     x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, 3), b.tensor((1, 12, 12, 8), "int8", 0.2, 1)
     weights = b.constant(rng.integers(-127, 128, (8, kernel, kernel, 8), np.int8), 0.01)
@@ -227,7 +232,7 @@ def strided(kernel: int) -> bytes:
 def test_strides_that_leave_places_out_are_the_hosts(kernel: int, agent: Agent, tmp_path: Path) -> None:
     """Vela's stream moves all results by a place where it pads by a negative number."""
     options = CompileOptions("ethos-u85-256", npu_compiler="vela", objective="bytes")
-    (operator,) = equals_reference(strided(kernel), tmp_path, 1, options).operators
+    (operator,) = equals_reference(transposed_convolution(kernel), tmp_path, 1, options).operators
     assert (operator.agent, operator.claim.exactness) == (agent, Exactness.EXACT)
 
 
@@ -266,7 +271,7 @@ def test_a_zero_point_that_vela_leaves_out_is_the_hosts(
     assert (first.agent, last.agent, last.claim.exactness) == (Agent.NPU, agent, Exactness.EXACT)
 
 
-def resized(extents: tuple[int, int], half_pixel: bool) -> bytes:
+def nearest_resize(extents: tuple[int, int], half_pixel: bool) -> bytes:
     b = ModelBuilder()
     x, y = b.tensor(SHAPE, "int8", 0.05, 3), b.tensor((1, *extents, 8), "int8", 0.05, 3)
     given = {"HalfPixelCenters": half_pixel}
@@ -328,10 +333,10 @@ def test_parts_that_are_multiplied_are_the_hosts(reshaped: bool, tmp_path: Path)
 @pytest.mark.parametrize(
     ("made", "npu", "agent"),
     [
-        (resized((3, 6), False), "ethos-u85-256", Agent.HOST),
-        (resized((4, 9), False), "ethos-u85-256", Agent.HOST),
-        (resized((4, 9), True), "ethos-u85-256", Agent.NPU),
-        (resized((8, 12), False), "ethos-u85-256", Agent.NPU),
+        (nearest_resize((3, 6), False), "ethos-u85-256", Agent.HOST),
+        (nearest_resize((4, 9), False), "ethos-u85-256", Agent.HOST),
+        (nearest_resize((4, 9), True), "ethos-u85-256", Agent.NPU),
+        (nearest_resize((8, 12), False), "ethos-u85-256", Agent.NPU),
         (five_axes((4, 1, 4)), "ethos-u85-256", Agent.HOST),
         (five_axes((3, 4, 2, 1)), "ethos-u55-128", Agent.HOST),
         (five_axes((2, 1, 4, 1, 4)), "ethos-u55-128", Agent.NPU),
@@ -359,7 +364,7 @@ def test_groups_of_several_images_are_the_hosts(
 ) -> None:
     """Vela's stream reads wrong elements of the second image; groups of one channel make a depthwise convolution."""
     options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
-    (operator,) = equals_reference(grouped(*sizes), tmp_path, 1, options).operators
+    (operator,) = equals_reference(grouped_convolution(*sizes), tmp_path, 1, options).operators
     assert (operator.agent, operator.claim.exactness) == (agent, Exactness.EXACT)
 
 

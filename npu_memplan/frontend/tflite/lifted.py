@@ -165,12 +165,12 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
-    wrong = [text for o in source.cpu_operators if (text := _wrong_by_legacy_core(source, o))]
-    if result.core == "legacy" and wrong:
-        raise VelaError(
-            f"Vela's compiled core refuses {name}, and the stream of its legacy core is wrong for {wrong[0]}. "
-            "Compile with --npu-compiler tvm"
-        )
+    for operator in source.cpu_operators if result.core == "legacy" else ():
+        if wrong := _wrong_by_legacy_core(source, operator):
+            raise VelaError(
+                f"Vela's compiled core refuses {name}, and the stream of its legacy core is wrong for {wrong}. "
+                "Compile with --npu-compiler tvm"
+            )
     parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
     parsed = shaped_as(reads_first(parsed, source), source)
     if len(parsed.outputs) != len(source.outputs):
@@ -245,11 +245,8 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
         return "Vela's stream for it reads wrong elements of all images but one, as it is in groups"
     if operator.name == "QUANTIZE" and _moves_zero_points(source, operator):
         return "Vela makes it part of another operator, without its zero point or limits"
-    reader, place = ("TRANSPOSE_CONV", 2) if u85 else ("BATCH_MATMUL", 0)
-    if operator.name in SLICING and _is_read_by(source, operator, reader, place):
+    if operator.name in SLICING and (reader := _misreader_of_part(source, operator, u85)):
         return f"Vela's stream for it has wrong elements where {reader} follows"
-    if operator.name in SLICING and _is_multiplied(source, operator):
-        return "Vela's stream for it has wrong elements where DEPTHWISE_CONV_2D with a multiplier follows"
     if operator.name == "SOFTMAX" and _exceeds_differences(source, operator):
         return "Vela's stream for it saturates differences of its inputs that have more than 32 bits"
     if operator.name == "MEAN" and len(source.tensors[operator.inputs[0]].shape) > 4:
@@ -291,24 +288,26 @@ def _exceeds_differences(network: Network, operator: CpuOperator) -> bool:
     return data.dtype == "int16" and data.scale * beta * 65535 / 10 >= 1 << 15
 
 
-def _is_multiplied(network: Network, operator: CpuOperator) -> bool:
-    """Whether a DEPTHWISE_CONV_2D that puts out more channels reads a part."""
-    readers = [o for o in network.cpu_operators if o.name == "DEPTHWISE_CONV_2D" and o.inputs[0] in operator.outputs]
-    shapes = [[network.tensors[i].shape for i in (o.inputs[0], o.outputs[0])] for o in readers]
-    return any(1 < data[-1] < made[-1] for data, made in shapes)
-
-
-def _is_read_by(network: Network, operator: CpuOperator, kind: str, place: int) -> bool:
-    """Whether a part is an operand of a `kind`, reshaped or not; not of UNPACK, whose parts are right."""
-    if operator.name == "UNPACK":
-        return False
+def _misreader_of_part(network: Network, operator: CpuOperator, u85: bool) -> str:
+    """The operator that reads a part of this one, reshaped or not, and wrong elements of it; "" where none does."""
+    kind, place = ("TRANSPOSE_CONV", 2) if u85 else ("BATCH_MATMUL", 0)
     parts = {*operator.outputs}
     for other in network.cpu_operators:
-        if other.name == kind and other.inputs[place] in parts:
-            return True
+        if other.name == kind and other.inputs[place] in parts and operator.name != "UNPACK":  # whose parts are right
+            return kind
         if other.inputs and other.inputs[0] in parts:
+            if _has_multiplier(network, other):
+                return "DEPTHWISE_CONV_2D with a multiplier"
             parts.update(other.outputs if other.name in TFLITE_RESHAPING else ())
-    return False
+    return ""
+
+
+def _has_multiplier(network: Network, operator: CpuOperator) -> bool:
+    """Whether it is a depthwise convolution that makes several channels of each of several."""
+    if operator.name != "DEPTHWISE_CONV_2D":
+        return False
+    data, made = (network.tensors[i].shape for i in (operator.inputs[0], operator.outputs[0]))
+    return 1 < data[-1] < made[-1]
 
 
 _OF_TWO = frozenset(("ADD", "SUB", "MUL", "DIV", "MINIMUM", "MAXIMUM", "SQUARED_DIFFERENCE", "PRELU"))
@@ -360,18 +359,18 @@ def _wrong_by_legacy_core(source: Network, operator: CpuOperator) -> str:
     if operator.name != "STRIDED_SLICE":
         return ""
     extents = source.tensors[operator.inputs[0]].shape
-    bounds = [_constant_at(source, operator, place).view(np.int32).tolist() for place in (1, 2)]
-    outside = any(abs(bound) > extent for row in bounds for bound, extent in zip(row, extents, strict=False))
+    constants = [tensor for i in operator.inputs[1:3] if (tensor := source.tensors[i]).data is not None]
+    rows = [tensor.array().reshape(-1).tolist() for tensor in constants]
+    outside = any(abs(bound) > extent for row in rows for bound, extent in zip(row, extents, strict=False))
     return "STRIDED_SLICE with bounds outside of its input" if outside else ""
 
 
 def _clamps_apart(source: Network, operator: CpuOperator) -> bool:
     """A depthwise convolution of uint8 with a multiplier, whose fused activation Vela 5.2 makes a pool of its own."""
-    if operator.name != "DEPTHWISE_CONV_2D" or activation_type(source, operator) != "uint8":
+    if not _has_multiplier(source, operator) or activation_type(source, operator) != "uint8":
         return False
     options = operator.options("DepthwiseConv2DOptions")
-    data, made = (source.tensors[i].shape for i in (operator.inputs[0], operator.outputs[0]))
-    return bool(options and options.FusedActivationFunction()) and 1 < data[-1] < made[-1]
+    return bool(options and options.FusedActivationFunction())
 
 
 def import_host_only(
