@@ -59,6 +59,8 @@ def _has_ended(descriptor: int, timeout_s: float) -> bool:
 
 MEMORY_BYTES = 16 << 30  # of one process, where the machine has as much: no program here comes near it
 _PR_SET_PDEATHSIG = 1
+# What a new process calls before it is the program: one call of C, as no other thread of this process lives there.
+_END_WITH_PARENT = partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, int(signal.SIGKILL))
 _LATER_S = 5  # from the signal that says that CPU time is over to the one that cannot be caught
 
 
@@ -79,9 +81,10 @@ def start_program(
             [str(part) for part in command],
             env={**os.environ, "TMPDIR": str(folder)},
             start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the other
-            preexec_fn=_process_limits(cpu_s, memory_bytes),
+            preexec_fn=_END_WITH_PARENT,
             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
         )
+        _limit_process(process.pid, cpu_s, memory_bytes)
         undo_at_end(process, partial(_kill_programs, process.pid))
     return process
 
@@ -182,21 +185,15 @@ def _children(process: int) -> list[int]:
     return found
 
 
-def _process_limits(cpu_s: float | None, memory_bytes: int) -> Callable[[], None]:
-    """The function that limits a new process before it becomes the program."""
-    libc = ctypes.CDLL(None)  # the child of a fork must not import
+def _limit_process(process: int, cpu_s: float | None, memory_bytes: int) -> None:
+    """Limit a new process from outside: Python code between its fork and its start could fail there."""
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_DATA, *[min(memory_bytes, machine_bytes)] * 2)]
+    limits = [(resource.RLIMIT_CORE, (0, 0)), (resource.RLIMIT_DATA, (min(memory_bytes, machine_bytes),) * 2)]
     if cpu_s is not None:
-        limits.append((resource.RLIMIT_CPU, int(cpu_s), int(cpu_s) + _LATER_S))
-
-    def set_limits() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        for kind, soft, hard in limits:
-            with contextlib.suppress(ValueError, OSError):  # the caller's own limit is lower
-                resource.setrlimit(kind, (soft, hard))
-
-    return set_limits
+        limits.append((resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s) + _LATER_S)))
+    for kind, pair in limits:
+        with contextlib.suppress(ValueError, OSError):  # it has ended, or the caller's own limit is lower
+            resource.prlimit(process, kind, pair)
 
 
 _CLEANED = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); "
