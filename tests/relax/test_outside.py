@@ -53,11 +53,6 @@ def _scratched(source, workspace, target) -> None:
     workspace.copyfrom(np.full(workspace.shape[0], 0xEE, np.uint8))
 
 
-@tvm.register_global_func("npu_memplan.test.itself", override=True)
-def _itself(source):
-    return source
-
-
 @I.ir_module
 class Packed:
     """Three library calls, one with two results, between two operators."""
@@ -142,83 +137,6 @@ def test_a_workspace_lives_only_while_it_is_used(run):
 
 
 @I.ir_module
-class Returned:
-    """A packed function returns its argument itself, which must then live on."""
-
-    @R.function(pure=False)
-    def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
-        y = R.exp(x)
-        z = R.call_packed("npu_memplan.test.itself", y, ty_args=(R.Tensor((8, 8), "float32"),))
-        a = R.add(x, x)
-        b = R.multiply(a, a)
-        return R.subtract(b, z)
-
-
-@I.ir_module
-class InPlace:
-    @R.function
-    def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
-        y = R.exp(x)
-        z = R.call_inplace_packed(
-            "npu_memplan.test.doubled", y, inplace_indices=[0], ty_args=(R.Tensor((8, 8), "float32"),)
-        )
-        a = R.add(x, x)
-        b = R.multiply(a, a)
-        return R.subtract(b, z)
-
-
-@tvm.register_global_func("npu_memplan.test.doubled", override=True)
-def _doubled(source):
-    source.copyfrom(source.numpy() * 2)
-    return source
-
-
-@I.ir_module
-class Closure:
-    """Captures `y`, which nothing else names afterwards. (TVM 0.27 compiles no operator on what a closure returns.)"""
-
-    @R.function
-    def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
-        y = R.exp(x)
-
-        @R.function
-        def inner(a: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
-            return R.subtract(R.multiply(a, a), y)
-
-        b = R.add(x, x)
-        c = R.multiply(b, b)
-        return inner(c)
-
-
-@I.ir_module
-class Recursive:
-    @R.function
-    def looper(x: R.Tensor((8, 8), "float32"), c: R.Tensor((), "int32")) -> R.Tensor((8, 8), "float32"):
-        if R.less(c, R.const(5, "int32")):
-            y = R.add(x, x)
-            d = R.add(c, R.const(1, "int32"))
-            r = Recursive.looper(y, d)
-        else:
-            r = x
-        return r
-
-    @R.function
-    def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
-        y = R.exp(x)
-        return Recursive.looper(y, R.const(0, "int32"))
-
-
-@pytest.mark.parametrize("module", [Returned, InPlace, Closure, Recursive], ids=lambda m: m.__name__)
-@pytest.mark.parametrize("lifted", [False, True])
-def test_equal_on_poisoned_pools(module, lifted, run):
-    given, module = module, relax.transform.LambdaLift()(module)
-    planned = PlanMemory([Pool("sram")], poison=0xA5)(module if lifted else given)
-    x = np.random.default_rng(0).standard_normal((8, 8), dtype=np.float32)
-    assert run(planned, [[x]])[0][0].tobytes() == run(module, [[x]])[0][0].tobytes()
-    tvm.ir.assert_structural_equal(PlanMemory([Pool("sram")])(planned), planned)
-
-
-@I.ir_module
 class Objects:
     """A tuple parameter with a tensor and an object, as an `nn` export with effects has it."""
 
@@ -243,39 +161,6 @@ def test_a_tuple_parameter_may_hold_an_object():
     assert list(same) == [7]
     with pytest.raises(ExtractionError, match="parameter 'state_1' of 'main' is no tensor"):
         PlanMemory(use_workspace_io=True)(Objects)
-
-
-@I.ir_module
-class Cached:
-    """A KV cache of TVM's own: appending copies, so what was appended need not live on."""
-
-    @R.function
-    def main(x: R.Tensor((1, 4, 2, 8), "float32"), cache: R.Object) -> R.Tuple(
-        R.Tensor((4, 2, 8), "float32"), R.Object
-    ):
-        k = R.reshape(R.exp(x), (4, 2, 8))
-        grown = R.call_pure_packed("vm.builtin.attention_kv_cache_append", cache, k, ty_args=(R.Object,))
-        a = R.add(k, k)
-        b = R.multiply(a, a)
-        every = R.call_pure_packed(
-            "vm.builtin.attention_kv_cache_view", grown, R.shape([8, 2, 8]), ty_args=(R.Tensor((8, 2, 8), "float32"),)
-        )
-        return (R.subtract(b, R.sum(every, axis=[0])), grown)
-
-
-def test_a_kv_cache_of_the_virtual_machine():
-    from npu_memplan.transform import pipeline
-
-    planned = PlanMemory(poison=0xA5)(Cached)
-    assert pools_of(planned) == {"workspace": 256 + 64}  # k, a and b in place; the sum
-    x = np.random.default_rng(0).standard_normal((1, 4, 2, 8), dtype=np.float32)
-    create = tvm.get_global_func("vm.builtin.attention_kv_cache_create")
-    results = []
-    for module in (Cached, planned):
-        vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False)), tvm.cpu())
-        cache = create(tvm.runtime.tensor(np.ones((4, 2, 8), np.float32)), tvm.runtime.ShapeTuple([16, 2, 8]), 4)
-        results.append(vm["main"](tvm.runtime.tensor(x), cache)[0].numpy().tobytes())
-    assert results[0] == results[1]
 
 
 @I.ir_module
