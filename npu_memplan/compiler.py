@@ -66,10 +66,6 @@ def plan_network(model: Path, options: CompileOptions) -> Planned:
         with pause_clock():
             extracted = extract_problem(_lower_by_backend(model, options, known))
         planned = plan(extracted)
-        if options.stream_input:
-            from .tuning.streamed_input import note_the_others
-
-            return prefetch_weights(note_the_others(planned))
         return make_resident(prefetch_weights(planned), lambda: planned)
     except planners.PlanningError as error:
         problem = error.problem if extracted is None else extracted.problem

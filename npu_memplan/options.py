@@ -137,7 +137,6 @@ SIZES = Words(_read_sizes, _write_sizes, repeats=True)
 SWITCH = Words(bool, lambda _: ())
 _ARENA = "arena="
 _KERNELS = f"{CMSIS_NN}="
-_ROWS = "rows="
 _LONGEST_MS = 1_000_000_000  # in cycles of any clock an integer
 ON_HOST = Words(lambda words: tuple(word.upper() for word in words), lambda names: (",".join(names),), lists=True)
 IN_PYTHON = Words(tuple, ON_HOST.write, lists=True, owns=lambda word: word.endswith(".py"))
@@ -149,9 +148,6 @@ VELAS_ARENA = Words(
     lambda words: parse_size(words[-1].removeprefix(_ARENA)), lambda size: (f"{_ARENA}{size}",), lists=True,
     owns=lambda word: word.startswith(_ARENA),
 )  # fmt: skip
-ROWS = Words(
-    lambda words: words[-1].removeprefix(_ROWS), lambda name: (_ROWS + name,), owns=lambda word: word.startswith(_ROWS)
-)
 KEPT_INPUTS = Words(lambda _: False, lambda _: ("inputs",), owns=lambda word: word == "inputs")
 SECONDS = Words(NUMBER.read, NUMBER.write, owns=_is_number)
 
@@ -288,10 +284,6 @@ class CompileOptions:
         "file", "--io", OUTPUT, "Types of inputs and outputs: the file's, or int8 without the operators that convert "
         "float inputs and float outputs; the header has functions that convert one value.", choices=("file", "int8"),
     )  # fmt: skip
-    stream_input: str = option(
-        "", "--io", OUTPUT, "rows=NAME: the input called NAME comes row by row; the pool holds its last rows only, and "
-        "MODEL_feed() takes the place of MODEL_run(). Of native lowering.", words=ROWS, metavar="rows=NAME",
-    )  # fmt: skip
     launch: str = option(
         "small-driver", "--emit", OUTPUT, "arm-core-driver: C whose NPU calls are made for Arm's ethos-u-core-driver, "
         "with payloads and the glue.", choices=("small-driver", ARM_DRIVER),
@@ -311,7 +303,7 @@ class CompileOptions:
             return Objective.BYTES
         if self.max_ms is not None:
             return Objective.BYTES_IN_TIME
-        usual = not (self.is_cut or self.prefetch or self.accelerator == NO_NPU)
+        usual = not (self.stripes or self.prefetch or self.accelerator == NO_NPU)
         if self.pools or (self.board and (self.objective == "cycles" or not usual)):
             return Objective.CYCLES_IN_POOLS
         if usual:
@@ -322,11 +314,6 @@ class CompileOptions:
     def for_cycles(self) -> bool:
         """Whether cycles are what counts first, or a limit."""
         return self.resolved_objective.for_cycles
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether native lowering's operations are cut into stripes on request."""
-        return self.stripes or bool(self.stream_input)
 
     @property
     def has_size(self) -> bool:
@@ -350,7 +337,7 @@ class CompileOptions:
         if objective is Objective.BYTES and (self.stripes or self.effort == "quick"):
             return False
         may_choose = self.npu_compiler == AUTO and self.accelerator != NO_NPU
-        one = self.prefetch or self.stream_input or objective in (Objective.CYCLES, Objective.BYTES_OF_ONE)
+        one = self.prefetch or objective in (Objective.CYCLES, Objective.BYTES_OF_ONE)
         return may_choose and not one
 
     def resolve_defaults(self) -> CompileOptions:
@@ -367,9 +354,8 @@ class CompileOptions:
         self._check_stripes()
         self._check_speed()
         self._check_resident()
-        self._check_stream_input()
         if self.npu_compiler == AUTO and not self.has_rivals:
-            return replace(self, npu_compiler="tvm" if self.is_cut else "vela").resolve_defaults()
+            return replace(self, npu_compiler="tvm" if self.stripes else "vela").resolve_defaults()
         if self.accelerator == NO_NPU:
             if self.host_ops:
                 raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
@@ -473,26 +459,6 @@ class CompileOptions:
             raise OptionError("--resident is of constants that the NPU reads, but --accelerator none has no NPU")
         if self.max_ms is not None:
             raise OptionError("--resident gives memory for time, --max-ms time for memory; leave one of them out")
-
-    def _check_stream_input(self) -> None:
-        if not self.stream_input:
-            return
-        if self.accelerator == NO_NPU or self.npu_compiler == "vela":
-            raise OptionError(
-                "--io rows=NAME cuts the NPU operations of native lowering: leave out --npu-compiler vela, and name "
-                "an --accelerator"
-            )
-        for one, given in (
-            ("overlaps=False", not self.overlaps),
-            ("--resident inputs", not self.reuse_inputs),
-            ("--max-ms", self.max_ms is not None),
-            ("--stripes, which it does by itself", self.stripes),
-            ("--resident", Resident.parse(self.resident).most_bytes != 0),
-        ):
-            if given:
-                raise OptionError(
-                    f"--io rows={self.stream_input} does not go together with {one}; leave one of them out"
-                )
 
     def _system(self) -> tuple[str, str]:
         """The system configuration and the memory mode: those that are given, the board's, or the accelerator's."""
@@ -619,7 +585,7 @@ REMOVED = {
     "--operators": "give --host-ops FILE.py",
     "--host-kernels": "give --host-ops cmsis-nn=DIR",
     "--keep-inputs": "give --resident inputs",
-    "--stream-input": "give --io rows=NAME",
+    "--stream-input": "a pool holds whole inputs; --stripes makes what follows need less",
     "--time-limit": "give --effort SECONDS",
     "--strict": "set NPU_MEMPLAN_STRICT=1",
     "--cache": "leave it out: the cache is on; NPU_MEMPLAN_PROGRAM_CACHE is its size",

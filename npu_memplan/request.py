@@ -76,7 +76,7 @@ def request(options: CompileOptions) -> Request:
     options.check_memories()
     pools = options.planned_pools()
     stripes = None
-    if options.is_cut:
+    if options.stripes:
         # feature maps prefer the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1
         if options.objective == "bytes":
@@ -88,7 +88,6 @@ def request(options: CompileOptions) -> Request:
         options.planned_constant_pools(),
         stripes,
         fast_region=len(pools) if len(pools) > 1 else -1,  # the last pool is then the NPU's own memory
-        reorder=not options.stream_input,  # whose rows come before anything else
     )
 
 

@@ -15,10 +15,6 @@ KIND_ETHOSU = "ethosu"
 ACCELERATOR = "npu.accelerator"  # also of a partitioned main
 PARAM_ROLES, PARAM_REGIONS, PARAM_OFFSETS = "npu.param_roles", "npu.param_regions", "npu.param_offsets"
 RESIDENT = "resident"  # a parameter's role: constants that are in a writable pool
-STREAMED = "streamed"  # a parameter's role: the rows of an input that are there, which the caller goes on writing
-INPUT_ROWS = "npu.input_rows"
-"""Of each NPU operation in order, the rows of a streamed input that it reads: first, one past the last; 0, 0: none."""
-STREAMED_ROWS = "npu.streamed_rows"  # of the function with such a parameter: rows of the input, rows that are kept
 OPERATORS = "npu.operators"
 """Of each NPU operation in order, the operator of the source model that it works for, by index; -1: unknown."""
 REGIONS = "npu.regions"  # once planned: the NPU region of each pool parameter; 0 are read-only ones

@@ -44,7 +44,6 @@ EVERYTHING = CompileOptions(
     io="int8",
     name="two words",
     resident="65536",
-    stream_input="image 1",
 )
 SIZES = st.integers(1, 1 << 30)
 
@@ -63,7 +62,7 @@ def test_every_option_is_described_in_one_line() -> None:
         "--constant-pool rest --resident 65536 --resident inputs --npu-compiler tvm,Size,arena=65536 "
         "--host-ops SOFTMAX,FULLY_CONNECTED,Smooth=18,SOFTMAX=,mine.py,more.py "
         "--host-ops cmsis-nn=elsewhere --objective bytes --effort quick --effort 0.5 "
-        "--max-ms 2.5 --stripes --planner hill-climb --name 'two words' --io int8 --io 'rows=image 1' "
+        "--max-ms 2.5 --stripes --planner hill-climb --name 'two words' --io int8 "
         "--emit arm-core-driver --incbin"
     )
     by_python = {"overlaps": True, "prefetch": False}

@@ -187,7 +187,7 @@ def test_missing_packages_are_installed_where_that_is_allowed(
 
 
 # each runs a program of firmware where it can
-STRANGER = [f"tests/pipeline/test_{name}.py" for name in ("constant_pools", "resident", "stream_input")]
+STRANGER = [f"tests/pipeline/test_{name}.py" for name in ("constant_pools", "resident")]
 
 
 def test_nothing_fails_without_cross_compiler_and_data(tmp_path: Path) -> None:

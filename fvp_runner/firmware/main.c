@@ -90,12 +90,7 @@ static const char *next_inputs(void) {
   const struct input_image *image = (const struct input_image *)(const void *)npu_memplan_inputs;
   for (int32_t i = 0; i < PROGRAM_INPUTS; i++) {
     if (used + inputs[i].bytes > image->bytes) return "the inputs in the image are too short";
-    if (i == PROGRAM_STREAMED) {
-      streamed_rows = image->data + used;
-      streamed_seed = image->crc;
-    } else {
-      memcpy(pools[inputs[i].pool] + inputs[i].offset, image->data + used, inputs[i].bytes);
-    }
+    memcpy(pools[inputs[i].pool] + inputs[i].offset, image->data + used, inputs[i].bytes);
     used += inputs[i].bytes;
   }
   return 0;

@@ -35,8 +35,6 @@ def example_folder() -> Path:
 def write_project(folder: Path, board: Board) -> Artifact:
     """Write the project into `folder`, with the artifact in `model/`; `LayoutError`."""
     artifact = Artifact.load(folder / "model")
-    if artifact.stream is not None:
-        raise RunnerError(f"main.c of a project gives {artifact.name} whole inputs; leave out --io rows=NAME")
     layout = lay_out(artifact, board)
     example = example_folder()
     for name in ("CMakeLists.txt", "cmake", "linker", "src"):

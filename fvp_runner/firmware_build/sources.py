@@ -44,11 +44,7 @@ class BoardLayout:
 
 def input_bytes(artifact: Artifact) -> int:
     """Bytes of all inputs of one inference, without gaps."""
-    found = sum(slot.size_bytes for slot in artifact.inputs)
-    if artifact.stream is None:
-        return found
-    index, stream = artifact.stream
-    return found + stream.rows * stream.row_bytes - artifact.inputs[index].size_bytes
+    return sum(slot.size_bytes for slot in artifact.inputs)
 
 
 def lay_out(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
@@ -192,8 +188,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     upper = name.upper()
     asserts, pools, sizes = _pools_of(upper, artifact, layout)
     starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
-    streamed = -1 if artifact.stream is None else artifact.stream[0]
-    inputs = [_slot_row(upper, "INPUT", i, i == streamed) for i in range(len(artifact.inputs))]
+    inputs = [_slot_row(upper, "INPUT", i) for i in range(len(artifact.inputs))]
     outputs = [_slot_row(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
     npu = npu_target(artifact)
     config = 0 if npu is None else npu.config
@@ -208,8 +203,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         f'#include "{name}.h"',
         "",
         f'#define PROGRAM_NAME "{name}"',
-        f"#define PROGRAM_RUN {f'{name}_run' if streamed < 0 else 'feed_rows'}",
-        f"#define PROGRAM_STREAMED {streamed} /* the input that comes row by row; -1: none does */",
+        f"#define PROGRAM_RUN {name}_run",
         f"#define PROGRAM_INIT {f'{name}_init' if artifact.has_init else '(void)'}",
         f"#define PROGRAM_RESET {f'{name}_reset' if artifact.states else '(void)'}",
         f"#define PROGRAM_NPU_CONFIG {config:#010x}u /* {artifact.target.accelerator}; 0: no NPU is used */",
@@ -235,9 +229,6 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         _c_table("const struct slot inputs", inputs, "{0, 0, 0}"),
         _c_table("const struct slot outputs", outputs, "{0, 0, 0}"),
         *([_c_table("const struct adapter adapters", adapters, "")] if adapters else []),
-        "static const uint8_t *streamed_rows; /* where they are, and what chunks they come in */",
-        "static uint32_t streamed_seed;",
-        *([] if streamed < 0 else [_FEED_ROWS.format(name=name, prefix=f"{upper}_INPUT_{streamed}")]),
         "#endif",
         "",
         "#endif",
@@ -294,23 +285,9 @@ def memory_lines(board: Board) -> str:
     return "".join(f"  {m.name} : ORIGIN = {m.base:#010x}, LENGTH = {m.size_bytes:#x}\n" for m in board.memories)
 
 
-_FEED_ROWS = """\
-static int32_t feed_rows(uint8_t *const pools[]) {{
-  int32_t status = 0;
-  for (int32_t row = 0, count; row < {prefix}_ROWS && status == 0; row += count) {{
-    streamed_seed = streamed_seed * 1103515245u + 12345u;
-    count = 1 + (int32_t)(streamed_seed >> 16) % ({prefix}_ROWS / 2);
-    if (count > {prefix}_ROWS - row) count = {prefix}_ROWS - row;
-    status = {name}_feed(pools, streamed_rows + row * {prefix}_ROW_BYTES, count);
-  }}
-  return status;
-}}"""
-
-
-def _slot_row(upper: str, kind: str, index: int, streamed: bool = False) -> str:
+def _slot_row(upper: str, kind: str, index: int) -> str:
     prefix = f"{upper}_{kind}_{index}"
-    size = f"{prefix}_ROWS * {prefix}_ROW_BYTES" if streamed else f"{prefix}_BYTES"
-    return f"{{{prefix}_POOL, {prefix}_OFFSET, {size}}}"
+    return f"{{{prefix}_POOL, {prefix}_OFFSET, {prefix}_BYTES}}"
 
 
 def _c_table(declaration: str, rows: list[str], empty: str) -> str:

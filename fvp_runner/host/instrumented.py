@@ -108,8 +108,8 @@ def instrument_sources(
 
 
 def called_steps(main: str, name: str) -> list[tuple[int, str]]:
-    """(line, function) of every call in `<name>_run` (or `_feed`), in textual order: that of the artifact's calls."""
-    entry = re.search(rf"int32_t {name}_(run|feed)\(", main)
+    """(line, function) of every call in `<name>_run`, in textual order: that of the artifact's calls."""
+    entry = re.search(rf"int32_t {name}_run\(", main)
     start = entry.start() if entry else 0
     first = main.count("\n", 0, start) + 1
     found = (re.match(r" +status = (\w+)\(", line) for line in main[start:].splitlines())

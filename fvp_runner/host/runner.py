@@ -1,19 +1,15 @@
-"""The local runner: the artifact's C in this process, NPU calls on the NPU model, also with an input that comes row by
-row.
+"""The local runner: the artifact's C in this process, NPU calls on the NPU model.
 
 Invariant: there is one copy of every pool. The C code and the NPU model both work on the memory that the plan
-describes; it is poisoned before the run, so a byte that was never written shows. A row of an input counts as written
-from the launch on that the artifact says it is there for, and not before.
+describes; it is poisoned before the run, so a byte that was never written shows.
 """
 
 from __future__ import annotations
 
 import ctypes
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
@@ -36,56 +31,6 @@ from ..result import Array
 from .sanitizer import Sanitizer
 from .shadow import PoolShadows
 from .shared_object import SharedObject, build_library, compiler_version, step_symbols
-
-"""Where an input comes row by row, a run feeds it in chunks of so many rows."""
-
-
-_SEED = 1
-
-
-class StreamedRows:
-    """The rows of one artifact's streamed input; of one without such an input, nothing."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self.slot: TensorSlot | None = None
-        self._due = [0]  # rows that are there before each launch of the first call
-        if artifact.stream is not None:
-            index, self._stream = artifact.stream
-            self.slot = artifact.inputs[index]
-            self._due += [fed.rows for fed in self._stream.feeds]
-        self._random = random.Random(_SEED)
-        self._held: tuple[Array, Any] | None = None  # what C reads
-
-    def begin_run(self, values: Array) -> tuple[int, Any]:
-        """The address of a run's rows, and how many come at a time: at random, another way in each run."""
-        counts = self.chunk_rows(self._stream.rows)
-        chunks = (ctypes.c_int32 * len(counts))(*counts)
-        data = np.ascontiguousarray(values)
-        self._held = data, chunks
-        return int(data.ctypes.data), chunks
-
-    def chunk_rows(self, rows: int) -> list[int]:
-        """How many of `rows` rows come at a time."""
-        found: list[int] = []
-        most = self._random.choice((1, 2, 3, rows // 3 + 1, rows))
-        while rows:
-            found.append(self._random.randint(1, min(most, rows)))
-            rows -= found[-1]
-        return found
-
-    def goes_on(self, launch: int) -> bool:
-        """Whether launch number `launch` of a run goes on with the call of the launch before."""
-        return 0 < launch < len(self._due) - 1
-
-    def arriving_rows(self, launch: int) -> Iterator[TensorSlot]:
-        """The places of the rows that were written since the launch before."""
-        if self.slot is None or launch >= len(self._due) - 1:
-            return
-        size = self._stream.row_bytes
-        kept = self.slot.size_bytes // size
-        for row in range(self._due[launch], self._due[launch + 1]):
-            yield replace(self.slot, offset_bytes=self.slot.offset_bytes + row % kept * size, size_bytes=size)
-
 
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int32,
@@ -142,7 +87,6 @@ class LocalRunner:
             None  # called before each NPU launch, and after each of its operations
         )
         self._launches = 0
-        self._fed = StreamedRows(self.artifact)
         self._launch_callback = _LAUNCH(self._launch_npu)
         self._library.set_launch(self._launch_callback)
         self._model: NpuModel | None = None
@@ -242,9 +186,6 @@ class LocalRunner:
         self._deadline = started + self.options.timeout_s
         self._error, self._cycles, self._beats, self._notes, self._launches = None, 0, (0, 0, 0, 0), [], 0
         for slot, values in zip(self.artifact.inputs, fitting_inputs(self.artifact, inputs), strict=True):
-            if slot is self._fed.slot:
-                self._library.set_rows(*self._fed.begin_run(values))
-                continue
             self._slot_bytes(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
             self._define_slot(slot)
         self._shadow.begin_run()
@@ -349,10 +290,7 @@ class LocalRunner:
                 memory, shadow = self._region_memory(region, bases[region], base_bytes[region])
                 regions.append(memory)
                 defined.append(shadow)
-            if not self._fed.goes_on(self._launches):
-                self._shadow.before_launch(self.options.checks)
-            for row in self._fed.arriving_rows(self._launches):
-                self._shadow.define_slot(row)
+            self._shadow.before_launch(self.options.checks)
             launch = self._launches
             self._launches += 1
             if self.between is not None:
@@ -360,8 +298,7 @@ class LocalRunner:
             observed = self.watch is not None or self.between is not None
             observer = partial(self._observe_step, launch) if observed else None
             stats = self._model.run(words, regions, defined if self.options.checks else None, observer=observer)
-            if not self._fed.goes_on(self._launches):
-                self._shadow.after_launch()
+            self._shadow.after_launch()
             if self._sanitizer is not None:
                 self._sanitizer.after_launch(self._shadow.defined if self.options.checks else None)
             self._cycles += int(stats.cycles)

@@ -51,32 +51,6 @@ int32_t npu_memplan_npu_launch(void *context, uint32_t region_config, const uint
 """
 
 
-_FEED = """
-#include "{name}.h"
-
-static const uint8_t *rows;
-static const int32_t *counts;
-static int32_t chunks;
-
-void npu_memplan_host_set_rows(const uint8_t *given, const int32_t *sizes, int32_t number);
-void npu_memplan_host_set_rows(const uint8_t *given, const int32_t *sizes, int32_t number) {{
-  rows = given, counts = sizes, chunks = number;
-}}
-
-int32_t {name}_run(uint8_t *const pools[]);
-int32_t {name}_run(uint8_t *const pools[]) {{
-  const uint8_t *next = rows;
-  int32_t status = 0;
-  {name}_restart();
-  for (int32_t i = 0; i < chunks && status == 0; i++) {{
-    status = {name}_feed(pools, next, counts[i]);
-    next += counts[i] * {row_bytes};
-  }}
-  return status;
-}}
-"""
-
-
 INIT = -2  # what a sanitizer calls `<name>_init` among the calls of a program
 
 
@@ -94,10 +68,6 @@ class SharedObject:
     def set_launch(self, callback: Any) -> None:
         """`callback` handles NPU calls; the caller keeps it alive."""
         self._library.npu_memplan_host_set_launch(callback)
-
-    def set_rows(self, rows: int, counts: Any) -> None:
-        """Set the rows that runs feed from here on: at address `rows`, so many at a time; the caller keeps them."""
-        self._library.npu_memplan_host_set_rows(ctypes.c_void_p(rows), counts, len(counts))
 
     def reset(self, pointers: Any) -> None:
         """`<name>_reset`, which programs with states have."""
@@ -135,8 +105,6 @@ class SharedObject:
 def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
     """The functions that `<name>_run` calls, in order; `RunnerError` where it chooses between some."""
     name = c_identifier(artifact.name)
-    if artifact.stream is not None:
-        raise RunnerError(f"the input of {name} comes row by row: its steps cannot be run one by one")
     text = read_c(directory / "src" / f"{name}.c")
     body = text[text.index(f"int32_t {name}_run(") :]
     symbols = tuple(re.findall(r"^  status = (\w+)\(pools\);", body, re.M))
@@ -188,9 +156,8 @@ def build_library(
         progress(f"compile {len(sources)} C files of {directory} with {command[0]}")
     with scratch_folder("host") as temporary:
         forward = temporary / "launch.c"
-        name, stream = c_identifier(artifact.name), artifact.stream
-        feed = "" if stream is None else _FEED.format(name=name, row_bytes=stream[1].row_bytes)
-        forward.write_text(_FORWARD + feed, encoding="utf-8")
+        name = c_identifier(artifact.name)
+        forward.write_text(_FORWARD, encoding="utf-8")
         target = temporary / "model.so"
         included = [f"-Wa,-I,{folder}"] if any(folder.glob("*.bin")) else []
         if sanitize:

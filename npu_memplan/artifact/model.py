@@ -42,7 +42,6 @@ from ..problem import (
     Pool,
     PoolUsage,
     Problem,
-    RowStream,
 )
 from ..problem.json import row_to_json
 from ..problem.model import ProblemError
@@ -215,7 +214,6 @@ class Document:
     points: tuple[str, ...]
     accesses: tuple[AccessHistory, ...] = ()
     branches: tuple[BranchPoints, ...] = ()
-    streams: tuple[RowStream, ...] = ()  # left out where there are none
     calls: tuple[Call, ...]
     operators: tuple[Operator, ...]
     timing: Timing | None = None
@@ -244,8 +242,6 @@ def artifact_to_json(artifact: Artifact) -> str:
     }
     document: dict[str, Any] = {"schema": SCHEMA}
     for known in fields(Document):
-        if known.name == "streams" and not problem.streams:
-            continue
         document[known.name] = values[known.name]
         if known.name == "npu_operations":
             document |= {name: getattr(artifact, name) for name in _TOTALS}
@@ -298,8 +294,6 @@ def _check_fields(artifact: Artifact) -> None:
             )
     for slot in (*artifact.inputs, *artifact.outputs, *artifact.states):
         size = math.prod(slot.shape) * element_bytes(slot.dtype)
-        if artifact.stream is not None and slot is artifact.inputs[artifact.stream[0]]:
-            size = artifact.problem.buffer(artifact.stream[1].buffer).size_bytes
         if slot.size_bytes != size:
             raise ProblemError(
                 f"tensor {slot.name!r} has {slot.size_bytes} bytes, {slot.dtype}{list(slot.shape)} needs {size}"
@@ -502,14 +496,6 @@ class Artifact:
     def has_init(self) -> bool:
         """Whether `<name>_init` is to be called before the first run."""
         return self.resident_bytes > 0
-
-    @property
-    def stream(self) -> tuple[int, RowStream] | None:
-        """The input that comes row by row, in `size_bytes` for some of its rows, and how; None: none does."""
-        names = [slot.name for slot in self.inputs]
-        if not self.problem.streams or self.target.stream_input not in names:
-            return None
-        return names.index(self.target.stream_input), self.problem.streams[0]
 
     def pool_bytes(self, pool: str) -> int:
         """Bytes that pool `pool` must have for this plan."""

@@ -140,7 +140,7 @@ class Alternatives:
         if options.accelerator == NO_NPU or first.check.first is None:
             return
         self._waiting += likely_kinds(first.operators, first.check.first)
-        if options.npu_compiler == AUTO and not options.is_cut:
+        if options.npu_compiler == AUTO and not options.stripes:
             self._other = "tvm" if self._made_by == "vela" else "vela"
 
     def next_options(self, is_last: bool = False) -> CompileOptions | None:

@@ -65,7 +65,7 @@ def check_sample(
     if sample is None:
         return unchecked
     options = replace(
-        options, effort="quick", pools={}, max_ms=None, name="", io="file", stream_input="",
+        options, effort="quick", pools={}, max_ms=None, name="", io="file",
         host_ops=tuple(kind for kind in options.host_ops if kind in sample.kinds),
     )  # fmt: skip
     with scratch_folder("sample") as folder, contain_faults("the sample of the check"), suppress(RefusalError):

@@ -43,7 +43,7 @@ def describe_artifact(loaded: Loaded, program: Program, problem: Problem, plan: 
         problem=replace(problem, name=loaded.name),  # the function it came from is called main
         plan=plan,
         regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),
-        inputs=_input_slots(main, problem, loaded.request.options.stream_input),
+        inputs=tensor_slots(main.attrs[PLACED_INPUTS], quantised_tensors(main, "input")),
         outputs=tensor_slots(main.attrs[PLACED_OUTPUTS], quantised_tensors(main, "output")),
         states=tensor_slots(main.attrs[PLACED_STATES], quantised_tensors(main, "state")),
         calls=calls_of(program, problem),
@@ -87,13 +87,6 @@ def _pool_limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
     given = {pool.name: pool.size_bytes for pool in problem.pools if not pool.read_only}
     sizes = {name: loaded.limit_bytes.get(name) if size is None else size for name, size in given.items()}
     return {name: size for name, size in sizes.items() if size is not None}
-
-
-def _input_slots(main: Any, problem: Problem, streamed: str) -> tuple[TensorSlot, ...]:
-    """The inputs; the one that comes row by row in its whole shape, on the bytes of the rows that are kept."""
-    rows = problem.streams[0].rows if problem.streams else 0
-    found = tensor_slots(main.attrs[PLACED_INPUTS], quantised_tensors(main, "input"))
-    return tuple(replace(s, shape=(1, rows, *s.shape[2:])) if rows and s.name == streamed else s for s in found)
 
 
 def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:

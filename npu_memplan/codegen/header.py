@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 from ..artifact.model import TensorSlot
 from ..names import Names, c_identifier, legal_name
-from ..vocabulary import STREAMED_ROWS
 from . import CodegenError
 from .c_text import c_type, comment_text, local_name, member_name
 from .entry import ExternalFunction, declare_functions
-from .interface import C_LINKAGE, Interface, PoolSpec, StreamedInput
+from .interface import C_LINKAGE, Interface, PoolSpec
 from .program import FunctionCall, IfElse, calls_in
 
 
@@ -85,8 +84,6 @@ def print_model_header(
             lines += ["", f"/* {title} */", f"#define {upper}_{kind}_COUNT {len(slots)}"]
         for index, slot in enumerate(slots):
             lines += _slot_lines(interface, f"{upper}_{kind}_{index}", slot)
-            if kind == "INPUT" and interface.streamed is not None and interface.streamed.index == index:
-                lines += _row_lines(f"{upper}_{kind}_{index}", interface.streamed)
     lines += [
         "",
         C_LINKAGE[0],
@@ -98,9 +95,7 @@ def print_model_header(
         *_context_lines(interface, calls_in((*steps, *initialise))),
         *_conversions(interface),
         "/* The steps of a run, in order. */",
-        *dict.fromkeys(
-            f"int32_t {c.symbol}({_step_parameters(interface, c)});" for c in calls_in((*steps, *initialise))
-        ),
+        *dict.fromkeys(f"int32_t {c.symbol}({interface.parameter_text});" for c in calls_in((*steps, *initialise))),
         "",
         C_LINKAGE[1],
         "#endif",
@@ -119,25 +114,8 @@ def _context_lines(interface: Interface, calls: Iterable[FunctionCall]) -> Itera
 
 def _entry_lines(interface: Interface) -> Iterator[str]:
     """The lines of the functions that make an inference."""
-    name, streamed = interface.name, interface.streamed
-    if streamed is None:
-        yield "/* One inference. pools[i] is the base of pool i; 0 is success. */"
-        yield f"int32_t {name}_run({interface.parameter_text});\n"
-        return
-    yield f"/* One inference, as the rows of input {streamed.index} come: call it with the next `count` rows, from the"
-    yield " * first to the last. The call that brings the last one ends the inference; the next one begins another."
-    yield " * Between two calls of one inference the pools are the program's. pools[i] is the base of pool i; 0 is"
-    yield " * success; -1: more rows than the input has left, none was taken; after another result the next row is"
-    yield " * the first one again. */"
-    yield f"int32_t {name}_feed(uint8_t *const pools[], const void *rows, int32_t count);\n"
-    yield "/* Gives up the rows that came: the next one is the first one. */"
-    yield f"void {name}_restart(void);\n"
-
-
-def _step_parameters(interface: Interface, call: FunctionCall) -> str:
-    """The parameters of one step; the NPU's work on a streamed input has several parts."""
-    parts = call.is_npu and STREAMED_ROWS in call.primfunc.attrs
-    return f"{interface.parameter_text}, int32_t part" if parts else interface.parameter_text
+    yield "/* One inference. pools[i] is the base of pool i; 0 is success. */"
+    yield f"int32_t {interface.name}_run({interface.parameter_text});\n"
 
 
 def _start_prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
@@ -173,14 +151,6 @@ def _slot_lines(interface: Interface, prefix: str, slot: TensorSlot) -> list[str
     ]
 
 
-def _row_lines(prefix: str, streamed: StreamedInput) -> list[str]:
-    return [
-        f"#define {prefix}_ROWS {streamed.rows} /* which come one after the other */",
-        f"#define {prefix}_ROW_BYTES {streamed.row_bytes}",
-        f"#define {prefix}_KEPT_ROWS {streamed.kept} /* of the last ones, in the pool */",
-    ]
-
-
 def _source_lines(interface: Interface) -> list[str]:
     """The lines by which firmware can tell which model it has."""
     if not interface.source_sha256:
@@ -206,14 +176,11 @@ def _npu_lines(interface: Interface) -> list[str]:
 def _tensor_accessors(interface: Interface) -> Iterator[str]:
     """One inline function a tensor, of its own type."""
     name, upper = interface.name, interface.name.upper()
-    given = [None if s is interface.streamed_slot else s for s in interface.inputs]
-    found = (("input", given), ("output", interface.outputs), ("state", interface.states))
+    found = (("input", interface.inputs), ("output", interface.outputs), ("state", interface.states))
     if any(slots for _, slots in found):
         yield "/* Tensors where they lie in the pools. */"
     for kind, slots in found:
         for index, slot in enumerate(slots):
-            if slot is None:  # the caller does not write it
-                continue
             macro, type_ = f"{upper}_{kind.upper()}_{index}", c_type(slot.dtype)
             yield f"static inline {type_} *{name}_{kind}_{index}(uint8_t *const pools[]) {{"
             yield f"  return ({type_} *)(void *)(pools[{macro}_POOL] + {macro}_OFFSET);"
@@ -224,14 +191,14 @@ def _tensor_accessors(interface: Interface) -> Iterator[str]:
 
 def _tensor_structs(interface: Interface) -> Iterator[str]:
     """Inputs and outputs by their names in the model, as a struct of pointers each."""
-    name, streamed = interface.name, interface.streamed_slot
+    name = interface.name
     for kind, slots in (("input", interface.inputs), ("output", interface.outputs)):
-        found = [(index, slot) for index, slot in enumerate(slots) if slot is not streamed]
-        if not found:
+        if not slots:
             continue
         names = Names()
         fields = [
-            (index, names.unique_name(local_name(legal_name(slot.name))), c_type(slot.dtype)) for index, slot in found
+            (index, names.unique_name(local_name(legal_name(slot.name))), c_type(slot.dtype))
+            for index, slot in enumerate(slots)
         ]
         values = ", ".join(f"{name}_{kind}_{index}(pools)" for index, _, _ in fields)
         yield f"/* The {kind}s by their names in the model. */"

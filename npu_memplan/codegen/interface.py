@@ -38,17 +38,6 @@ class NpuTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamedInput:
-    """Input `index`, `kept` of whose `rows` rows are in the pool; `due[k]` rows are there before NPU part k."""
-
-    index: int
-    row_bytes: int
-    rows: int
-    kept: int
-    due: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Interface:
     """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets."""
 
@@ -63,7 +52,6 @@ class Interface:
     npu: NpuTarget | None = None
     payloads: bool = False  # streams follow the header that Arm's driver expects
     incbin: bool = False  # large constants are files next to the C
-    streamed: StreamedInput | None = None
     host_kernels: str = ""  # the option of that name
     converts: bool = False  # the caller converts floats: the network's own conversions at its ends were left out
     source_sha256: str = ""  # of the model's file; empty: it was made from none
@@ -87,16 +75,10 @@ class Interface:
             npu=npu_target(artifact),
             payloads=payloads,
             incbin=artifact.target.incbin,
-            streamed=streamed_input(artifact),
             host_kernels=artifact.target.host_kernels,
             converts=artifact.target.io == "int8",
             source_sha256=artifact.source_sha256,
         )
-
-    @property
-    def streamed_slot(self) -> TensorSlot | None:
-        """The input that comes row by row."""
-        return None if self.streamed is None else self.inputs[self.streamed.index]
 
     @property
     def parameter_text(self) -> str:
@@ -132,15 +114,6 @@ class Interface:
             f"model {self.name}: a tensor lies in pool {pool!r}, but the plan has: "
             f"{', '.join(p.name for p in self.pools) or 'no pools'}"
         )
-
-
-def streamed_input(artifact: Artifact) -> StreamedInput | None:
-    """The input of an artifact that comes row by row; None where all are written at once."""
-    if artifact.stream is None:
-        return None
-    index, stream = artifact.stream
-    kept = artifact.inputs[index].size_bytes // stream.row_bytes
-    return StreamedInput(index, stream.row_bytes, stream.rows, kept, tuple(fed.rows for fed in stream.feeds))
 
 
 def npu_target(artifact: Artifact) -> NpuTarget | None:

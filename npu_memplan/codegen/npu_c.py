@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ethosu.arch import Architecture, accelerator
-from ..ethosu.program.primfunc import schedule_parts
-from ..ethosu.stream.decode import Command, Wait
+from ..ethosu.program.primfunc import schedule_primfunc
+from ..ethosu.stream.decode import Command
 from ..ethosu.stream.encode import build_payload, encode, payload_of
-from ..ethosu.stream.isa import Op
-from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS, STREAMED_ROWS
+from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS
 from . import CodegenError
 from .c_text import c_array
 from .interface import Interface, region_config
@@ -38,61 +37,41 @@ def print_launch(
     pool_macros: Sequence[str],
     interface: Interface,
 ) -> NpuLaunch:
-    """`int32_t <symbol>(uint8_t *const pools[])`, with the stream it launches; where an input is streamed,
-    `<symbol>(pools, part)` with one stream for each part.
+    """`int32_t <symbol>(uint8_t *const pools[])`, with the stream it launches.
 
     `constant_symbols` maps a constant's index to its C array and true size in bytes;
     `pool_macros[i]` is the macro that holds the size of pool i. Where `interface` has payloads, each array
     begins with the header of a driver payload (COP1), and the stream in it is launched.
     """
-    symbol, parts = call.symbol, schedule_parts(call.primfunc)
+    symbol, commands = call.symbol, schedule_primfunc(call.primfunc)
     npu = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
-    streamed = STREAMED_ROWS in call.primfunc.attrs
-    arrays, launched, stream_bytes = [], [], 0
-    for number, commands in enumerate(parts):
-        words = np.asarray(encoded := encode(commands), dtype=np.uint32)
-        stream = f"{symbol}_stream_{number}" if streamed else f"{symbol}_stream"
-        launch = f"{stream}, (uint32_t)sizeof {stream}"
-        if interface.payloads:
-            words = np.frombuffer(build_payload(payload_of(npu, encoded)), np.uint32)
-            header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
-            launch = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
-        arrays.append(f"static {c_array(stream, words, hexadecimal=True)}")
-        launched.append(launch)
-        stream_bytes += words.nbytes
+    words = np.asarray(encoded := encode(commands), dtype=np.uint32)
+    stream = f"{symbol}_stream"
+    launched = f"{stream}, (uint32_t)sizeof {stream}"
+    if interface.payloads:
+        words = np.frombuffer(build_payload(payload_of(npu, encoded)), np.uint32)
+        header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
+        launched = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
     bases = _base_pointers(call, constant_symbols, pool_macros)
     regions = region_config(npu, {pool.region: pool.name for pool in interface.pools})
     count = len(bases)
-    calls = [
-        f"npu_memplan_npu_launch({interface.npu_context}, {regions:#06x}u, {stream},\n      bases, base_bytes, {count})"
-        for stream in launched
-    ]
+    launch = (
+        f"npu_memplan_npu_launch({interface.npu_context}, {regions:#06x}u, {launched},\n"
+        f"      bases, base_bytes, {count})"
+    )
     pointers = ", ".join(pointer for pointer, _ in bases)
     sizes = ", ".join(size for _, size in bases)
     uses_pools = any(pointer.startswith("pools[") for pointer, _ in bases)
     text = (
-        "\n".join(arrays)
-        + f"\nint32_t {symbol}(uint8_t *const pools[]{', int32_t part' if streamed else ''}) {{\n"
+        f"static {c_array(stream, words, hexadecimal=True)}"
+        f"\nint32_t {symbol}(uint8_t *const pools[]) {{\n"
         + ("" if uses_pools else "  (void)pools;\n")
         + f"  const void *const bases[{count}] = {{{pointers}}};\n"
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
-        + (_launch_parts(calls) if streamed else f"  return {calls[0]};\n}}\n")
+        + f"  return {launch};\n}}\n"
     )
     served = tuple(int(index) for index in call.primfunc.attrs.get(OPERATORS, ()))
-    return NpuLaunch(text, stream_bytes, _in_turn(parts), npu, served)
-
-
-def _launch_parts(calls: Sequence[str]) -> str:
-    cases = "".join(f"  case {number}: return {call};\n" for number, call in enumerate(calls))
-    return f"  switch (part) {{\n{cases}  default: return -1;\n  }}\n}}\n"
-
-
-def _in_turn(parts: Sequence[tuple[Command, ...]]) -> tuple[Command, ...]:
-    """The commands of all parts as one stream, in which each part waits for the one before."""
-    found: list[Command] = []
-    for commands in parts[:-1]:
-        found += [*commands[:-1], Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]
-    return (*found, *parts[-1])
+    return NpuLaunch(text, words.nbytes, commands, npu, served)
 
 
 def _base_pointers(

@@ -19,7 +19,7 @@ from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lif
 from ..problem.spans import count_covered
 from ..request import Request
 from ..vocabulary import is_npu
-from .liveness import ALWAYS, PoolAssignment, Storage, accesses_of, branches_of, lifetimes, streams_of
+from .liveness import ALWAYS, PoolAssignment, Storage, accesses_of, branches_of, lifetimes
 from .program import (
     Branch,
     Candidate,
@@ -153,7 +153,6 @@ def build(
         name=program.name,
         accesses=accesses_of(program, planned, len(ordered)),
         branches=branches_of(program),
-        streams=tuple(streams_of(program, planned)),
     )
     return problem, lives
 

@@ -18,8 +18,6 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from ..ethosu.program.primfunc import from_primfunc
-from ..ethosu.program.program import input_feeds
 from ..names import Names
 from ..problem import (
     AccessHistory,
@@ -28,14 +26,10 @@ from ..problem import (
     BufferAccess,
     BufferKind,
     ByteRun,
-    Fed,
     Lifetime,
     Pool,
-    RowsRead,
-    RowStream,
 )
 from ..problem.spans import Spans, merge_spans, runs_of, subtract_spans, unite_spans
-from ..vocabulary import PARAM_ROLES, STREAMED, STREAMED_ROWS, is_npu
 from .program import (
     Branch,
     Choose,
@@ -48,7 +42,6 @@ from .program import (
     Statement,
     Step,
     StepAccess,
-    View,
     steps,
 )
 
@@ -371,20 +364,3 @@ def _branches(statements: Iterable[Statement]) -> Iterator[BranchPoints]:
 def _runs(spans: Spans, size_bytes: int) -> tuple[ByteRun, ...]:
     """`spans` of a buffer of `size_bytes`; none for all of it."""
     return () if spans == ((0, size_bytes),) else tuple(ByteRun(*run) for run in runs_of(spans))
-
-
-def streams_of(program: Program, planned: Mapping[Storage, Buffer]) -> Iterator[RowStream]:
-    """The streamed inputs among the `planned` storages. Points must have been numbered."""
-    for call in program.calls:
-        if not is_npu(call.primfunc) or STREAMED_ROWS not in call.primfunc.attrs:
-            continue
-        rows, kept = map(int, call.primfunc.attrs[STREAMED_ROWS])
-        argument = call.arguments[[str(role) for role in call.primfunc.attrs[PARAM_ROLES]].index(STREAMED)]
-        if not isinstance(argument, View) or argument.tensor not in planned:
-            continue
-        ordered: list[Step] = list(steps(call.nodes))
-        operations = from_primfunc(call.primfunc).operations
-        buffer = planned[argument.tensor]
-        fed = (Fed(ordered[feed.operation].point, feed.rows) for feed in input_feeds(operations, kept))
-        read = (RowsRead(s.point, *o.input_rows) for s, o in zip(ordered, operations, strict=True) if o.input_rows[1])
-        yield RowStream(buffer.name, buffer.size_bytes // kept, rows, tuple(fed), tuple(read))

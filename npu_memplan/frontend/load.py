@@ -82,7 +82,7 @@ def read_by_one(model: Path, options: CompileOptions, known: dict[object, Partit
 
     Raises the first choice's error where no choice takes the model.
     """
-    if options.npu_compiler != AUTO or options.is_cut or options.accelerator == NO_NPU:
+    if options.npu_compiler != AUTO or options.stripes or options.accelerator == NO_NPU:
         return read(model, request(options), known)
     vela, ours = (request(replace(options, npu_compiler=name)) for name in ("vela", "tvm"))
     if is_onnx(model) or is_torch(model):

@@ -19,7 +19,6 @@ from .model import BufferKind as BufferKind
 from .model import ByteRun as ByteRun
 from .model import Count as Count
 from .model import Distance as Distance
-from .model import Fed as Fed
 from .model import Lifetime as Lifetime
 from .model import Placement as Placement
 from .model import Plan as Plan
@@ -30,7 +29,5 @@ from .model import PoolUsage as PoolUsage
 from .model import Problem as Problem
 from .model import ProblemError as ProblemError
 from .model import Rate as Rate
-from .model import RowsRead as RowsRead
-from .model import RowStream as RowStream
 from .model import used_bytes as used_bytes
 from .validation import validate as validate

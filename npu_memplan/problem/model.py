@@ -202,32 +202,6 @@ class BranchPoints:
     last: Point
 
 
-class Fed(NamedTuple):
-    """Before `point`, the first `rows` rows of a streamed input have been written; `[point, rows]` in JSON."""
-
-    point: Point
-    rows: Alignment
-
-
-class RowsRead(NamedTuple):
-    """Rows `[first, stop)` of a streamed input are read at `point`; `[point, first, stop]` in JSON."""
-
-    point: Point
-    first: Count
-    stop: Alignment
-
-
-@dataclass(frozen=True, slots=True)
-class RowStream:
-    """An input whose `rows` the caller writes bit by bit, each over the oldest; `feeds`, `reads` are by time."""
-
-    buffer: str
-    row_bytes: Alignment
-    rows: Alignment
-    feeds: tuple[Fed, ...]
-    reads: tuple[RowsRead, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Everything to be placed, and where it may go. Pools are in order of preference.
@@ -236,8 +210,7 @@ class Problem:
     (agents that may run at the same time), unless they are members of one alias group;
     an `AllowedOverlap` relaxes a conflict to certain distances.
     `points[t]` is the label of point t, for messages; it may be empty. `accesses` are in the buffers' order, as far as
-    they are known, and `branches` in the order of their first points, outer ones first; planners ignore both, and
-    `streams`, the inputs of which `buffers` hold some rows only.
+    they are known, and `branches` in the order of their first points, outer ones first; planners ignore both.
     """
 
     buffers: tuple[Buffer, ...]
@@ -249,7 +222,6 @@ class Problem:
     name: str = ""
     accesses: tuple[AccessHistory, ...] = ()
     branches: tuple[BranchPoints, ...] = ()
-    streams: tuple[RowStream, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called `name`; `ProblemError` when there is none."""

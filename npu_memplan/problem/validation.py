@@ -6,7 +6,6 @@ Invariant: a problem that passes has whole, finite numbers, names that exist, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Any
 
 from .model import LARGEST_BYTES, Agent, Buffer, BufferAccess, BufferKind, Pool, Problem, ProblemError
@@ -62,7 +61,6 @@ def validate(problem: Problem) -> None:
             )
     _validate_relations(problem, buffers)
     _validate_accesses(problem, buffers)
-    _validate_streams(problem, buffers)
 
 
 def _check_name(what: str, name: str) -> None:
@@ -211,27 +209,6 @@ def _validate_accesses(problem: Problem, buffers: Mapping[str, Buffer]) -> None:
             )
         begun = first
         ends += [last, middle]
-
-
-def _validate_streams(problem: Problem, buffers: Mapping[str, Buffer]) -> None:
-    for stream in problem.streams:
-        if stream.buffer not in buffers:
-            raise ProblemError(f"a stream of rows names buffer {stream.buffer!r}, which the problem does not have")
-        size = buffers[stream.buffer].size_bytes
-        if not _is_count(stream.row_bytes) or not stream.row_bytes or not size or size % stream.row_bytes:
-            raise ProblemError(
-                f"buffer {stream.buffer!r} of {size} bytes holds rows of {stream.row_bytes!r} bytes; give whole rows, "
-                "one at least"
-            )
-        points = [fed.point for fed in stream.feeds]
-        rows = [0, *(fed.rows for fed in stream.feeds), stream.rows + 1]
-        ordered = all(before < after for column in (points, rows) for before, after in pairwise(column))
-        if not ordered or not all(0 <= read.first < read.stop <= stream.rows for read in stream.reads):
-            raise ProblemError(
-                f"the stream of rows in buffer {stream.buffer!r} has {stream.rows!r} rows, is fed up to {rows[1:-1]} "
-                f"before the points {points}, and is read in other rows or another order; give ascending feeds and "
-                "rows that there are"
-            )
 
 
 def _is_inside(access: BufferAccess, size: int) -> bool:

@@ -214,10 +214,6 @@ def lower(loaded: Loaded, outlines: dict[Any, Any] | None = None) -> Loaded:
         loaded = reorder(loaded, outlines)
     if request.stripes is None:
         return loaded
-    if request.options.stream_input:
-        from ..tuning.streamed_input import stream_input
-
-        return stream_input(loaded, request.stripes)
     from ..tuning.cascades import stripe
 
     cut = replace(loaded, module=stripe(loaded.module, request.stripes))

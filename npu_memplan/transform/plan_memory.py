@@ -264,7 +264,7 @@ class Plans:
         """A verified plan."""
         names = sorted(buffer.name for buffer in problem.buffers)
         places = {name: place for place, name in enumerate(names)}  # what a planner decides by is their order
-        key = _without_names(problem, places) if self._several and not problem.streams else None
+        key = _without_names(problem, places) if self._several else None
         if key in self._known:
             plan, known = self._known[key]
             return replace(plan, placements=tuple(replace(p, buffer=names[known[p.buffer]]) for p in plan.placements))
@@ -275,7 +275,7 @@ class Plans:
 
 
 def _without_names(problem: Problem, places: Mapping[str, int]) -> tuple[Any, ...]:
-    """A problem without streams with `places` for the names of its buffers, and without what only people read."""
+    """A problem with `places` for the names of its buffers, and without what only people read."""
     return (
         *map(repr, problem.pools),
         tuple((places[b.name], b.size_bytes, b.lifetimes, b.alignment, b.pools, b.agents) for b in problem.buffers),

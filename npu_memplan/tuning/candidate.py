@@ -524,7 +524,6 @@ class PrefetchCandidate:
             conflicts=tuple(pair for pair in problem.conflicts if inside.issuperset(pair)),
             aliases=tuple(a for a in problem.aliases if inside.issuperset(name for name, _ in a.members)),
             overlaps=tuple(o for o in problem.overlaps if inside.issuperset((o.first, o.second))),
-            streams=tuple(s for s in problem.streams if s.buffer in inside),
             accesses=(),  # those of the program without the copies
         )
         planner = "auto" if limit is None else "fit"

@@ -86,10 +86,10 @@ def stripe(module: Any, options: StripeOptions) -> Any:
 
 def best_choice(groups: CascadeSpace, capacity_bytes: int | None = None) -> CascadeChoice:
     """The choice with the fewest cycles that fits the capacity, or with the fewest bytes where none does; without one,
-    that with the least bytes cubed times cycles. Everything at once is no choice where an input is streamed.
+    that with the least bytes cubed times cycles.
     """
     whole = _measure_choice(groups, ())
-    found = [] if groups.chains.streamed else [whole]
+    found = [whole]
     least = least_bytes(groups)
     for limit, choice in _choices(groups, whole, least):
         found.append(choice)
@@ -97,7 +97,6 @@ def best_choice(groups: CascadeSpace, capacity_bytes: int | None = None) -> Casc
             break  # not even stripes at no cost would make up for the bytes
         if capacity_bytes is not None and limit > max(capacity_bytes, least) * _STEP // 100:
             break
-    found = found or [whole]
     if capacity_bytes is None:
         return min(found, key=_product)
     fits = [choice for choice in found if choice.size_bytes <= capacity_bytes]

@@ -60,7 +60,7 @@ def tune(
 
         return smallest(options, models)
     compares = options.has_rivals or in_velas_bytes or (options.stripes and options.has_size)
-    if options.stream_input or memory_map is None or not compares:
+    if memory_map is None or not compares:
         return None
     from .limits import select_in_pools, tune_on_board
 

@@ -291,11 +291,6 @@ def _check(options: CompileOptions, model: Path) -> None:
             "--emit vela-tflite is a file for TFLite Micro, whose build chooses the kernels of the host; leave "
             "cmsis-nn=DIR of --host-ops out"
         )
-    if options.stream_input:
-        raise EmitError(
-            "--emit vela-tflite is a file for TFLite Micro, which has the whole input before it runs; leave "
-            "--io rows=NAME out"
-        )
     if model.suffix.lower() in (".onnx", ".pt2"):
         raise EmitError(f"--emit vela-tflite needs a TFLite model; {model.name} is none")
 

@@ -1,5 +1,5 @@
 """Verification of a plan: every constraint of the problem against every placement (`constraints`), every access
-(`last_writers`), every row of a streamed input (`streams`).
+(`last_writers`).
 
 Invariant: shares no code with the planners or the extraction; it reads `problem` and `plan` only, so a fault there
 cannot hide here.

@@ -15,7 +15,6 @@ from enum import Enum
 from ..errors import InternalError, NpuMemplanError
 from ..problem import Agent, AllowedOverlap, Buffer, BufferKind, Placement, Plan, Pool, Problem, used_bytes, validate
 from .last_writers import stale_reads
-from .streams import stream_faults
 
 
 class Constraint(Enum):
@@ -31,7 +30,6 @@ class Constraint(Enum):
     ALIAS = "alias group torn apart"
     OVERLAP = "overlap"
     RESIDENT = "resident constants not kept"
-    STREAM = "streamed rows not kept"
     UNWRITTEN = "unwritten bytes"
     USAGE = "wrong usage"
 
@@ -109,7 +107,6 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
                 )
             ]
     found.extend(_resident_violations(problem))
-    found.extend(_stream_violations(problem))
     found.extend(_group_violations(problem, placed))
     found.extend(_Overlaps(problem, placed).find_violations())
     if not found:
@@ -169,14 +166,6 @@ def _resident_violations(problem: Problem) -> Iterator[Violation]:
             point = known.writes[0].point
             text = f"{known.buffer!r} is put into its pool once, and written {_buffers_at(problem, point)}"
             yield Violation(Constraint.RESIDENT, text, known.buffer, point=point)
-
-
-def _stream_violations(problem: Problem) -> Iterator[Violation]:
-    """Rows of a streamed input that are read are in its buffer."""
-    for stream in problem.streams:
-        for point, fault in stream_faults(problem, stream):
-            text = f"{stream.buffer!r}, which holds the last rows of an input, {fault} ({_buffers_at(problem, point)})"
-            yield Violation(Constraint.STREAM, text, stream.buffer, point=point)
 
 
 def _group_violations(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:

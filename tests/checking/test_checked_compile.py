@@ -199,18 +199,6 @@ def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert [gone.difference.kind for gone in made.check.given_up] == ["CONV_2D"]
 
 
-def test_vela_is_no_alternative_where_an_input_is_streamed(tmp_path: Path) -> None:
-    options = CompileOptions(stream_input="image")
-    model = REPOSITORY / "examples" / "digits" / "digits.tflite"
-    made = nm.compile(model, tmp_path / "out", check=False, stream_input="image")
-    first = FirstDifference("random:0", operator=0, kind="CONV_2D", name="y")
-    wrong = CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first)
-    first_tried = claims.CheckedProgram(None, made.target, "tvm", made.operators, wrong)
-    found = claims.Alternatives(options, first_tried).next_options()
-    assert found is not None
-    assert (found.npu_compiler, found.host_ops) == ("tvm", ("CONV_2D",))
-
-
 def test_an_operation_that_the_npu_model_refuses_goes_to_the_host(tmp_path: Path) -> None:
     """Vela's clamp of uint8 has a least value above its greatest: the operation, and so the operator, is known."""
     first = FirstDifference("random:0", stopped="operation 3 (POOL ...): ...", operator=0, kind="RELU", name="y")

@@ -100,13 +100,6 @@ def test_what_compile_wrote_is_taken(options: dict[str, Any], tmp_path: Path) ->
     assert ("no job was started" in ran.output) is (options.get("accelerator") == "none")
 
 
-def test_inputs_that_come_by_rows_are_refused(tmp_path: Path) -> None:
-    compile_model(DIGITS, tmp_path / "model", board=U55, effort="quick", stream_input="image")
-    done = call("new-firmware", tmp_path / "fw", "--board", U55, "--model", tmp_path / "model")
-    assert "gives digits whole inputs; leave out --io rows=NAME" in str(done.exception)
-    assert not (tmp_path / "fw").exists()
-
-
 def test_a_wrong_pool_is_reported(tmp_path: Path) -> None:
     """Too small: by the compiler, it was a bus error. Out of the NPU's reach: by the run."""
     project = tmp_path / "fw"

@@ -8,7 +8,6 @@
 
 #define PROGRAM_NAME "toy"
 #define PROGRAM_RUN toy_run
-#define PROGRAM_STREAMED -1 /* the input that comes row by row; -1: none does */
 #define PROGRAM_INIT (void)
 #define PROGRAM_RESET (void)
 #define PROGRAM_NPU_CONFIG 0x00003008u /* ethos-u55-256; 0: no NPU is used */
@@ -34,8 +33,6 @@ static const uint32_t pool_bytes[] = {TOY_SRAM_BYTES};
 static const uint32_t guard_bytes[] = {4096};
 static const struct slot inputs[] = {{TOY_INPUT_0_POOL, TOY_INPUT_0_OFFSET, TOY_INPUT_0_BYTES}};
 static const struct slot outputs[] = {{TOY_OUTPUT_0_POOL, TOY_OUTPUT_0_OFFSET, TOY_OUTPUT_0_BYTES}};
-static const uint8_t *streamed_rows; /* where they are, and what chunks they come in */
-static uint32_t streamed_seed;
 #endif
 
 #endif

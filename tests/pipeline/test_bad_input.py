@@ -141,13 +141,8 @@ REFUSED = {
     "--resident some": "none of none, auto, all",
     "--resident all --accelerator none": "has no NPU",
     "--resident all --pool sram=8KiB --effort quick": "--resident all needs",
-    "--io rows=picture": "rows=picture: no such input; the model's inputs are: image",
-    "--io rows=image --accelerator none": "cuts the NPU operations",
-    "--io rows=image --npu-compiler vela": "leave out --npu-compiler vela",
-    "--io rows=image --host-ops CONV_2D": "the host's conv_2d reads it first",
-    "--io rows=image --resident inputs": "does not go together with --resident inputs",
-    "--io rows=image --resident all": "does not go together with --resident",
-    "--io rows=image --emit vela-tflite": "leave --io rows=NAME out",
+    "--io rows=image": "'rows=image' is not one of 'file', 'int8'",
+    "--stream-input image": "--stream-input is no option: a pool holds whole inputs",
     "--stripes --npu-compiler vela": (
         "leave out --npu-compiler vela, and name an --accelerator (Vela cuts its own: --npu-compiler vela,Size)"
     ),

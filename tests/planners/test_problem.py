@@ -16,7 +16,6 @@ from npu_memplan.problem import (
     AllowedOverlap,
     Buffer,
     BufferKind,
-    Fed,
     Lifetime,
     Placement,
     Plan,
@@ -24,8 +23,6 @@ from npu_memplan.problem import (
     Pool,
     Problem,
     ProblemError,
-    RowsRead,
-    RowStream,
     used_bytes,
     validate,
 )
@@ -118,17 +115,6 @@ def with_pool(**changes: object) -> Problem:
     return replace(GOOD, pools=(replace(SRAM, **changes),))  # type: ignore[arg-type]
 
 
-def streamed(**changes: object) -> Problem:
-    """Seven rows of which `a` keeps five."""
-    stream = RowStream("a", 2, 7, (Fed(0, 5), Fed(1, 7)), (RowsRead(0, 0, 5), RowsRead(1, 4, 7)))
-    return replace(GOOD, streams=(replace(stream, **changes),))  # type: ignore[arg-type]
-
-
-def test_streams_of_rows_are_valid() -> None:
-    validate(streamed())
-    validate(streamed(feeds=(), reads=()))
-
-
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
@@ -172,16 +158,6 @@ def test_streams_of_rows_are_valid() -> None:
         (replace(GOOD, overlaps=(AllowedOverlap("a", "a", 0, 0),)), "relates buffer 'a' to itself"),
         (replace(GOOD, overlaps=(AllowedOverlap("a", "b", 0.5, None),)), "has limit 0.5"),
         (replace(GOOD, overlaps=(AllowedOverlap("a", "b", 2, 1, "rows"),)), r"\(rows\).* 2..1, which is none"),
-        (streamed(buffer="x"), "a stream of rows names buffer 'x'"),
-        (streamed(row_bytes=0), "buffer 'a' of 10 bytes holds rows of 0 bytes"),
-        (streamed(row_bytes=2.0), "holds rows of 2.0 bytes"),
-        (streamed(row_bytes=3), "give whole rows, one at least"),
-        (replace(streamed(), buffers=(replace(A, size_bytes=0), B)), "buffer 'a' of 0 bytes holds rows of 2 bytes"),
-        (streamed(feeds=(Fed(0, 5), Fed(1, 5))), "give ascending feeds"),
-        (streamed(feeds=(Fed(1, 4), Fed(1, 5))), "give ascending feeds"),
-        (streamed(rows=6), r"has 6 rows, is fed up to \[5, 7\] before the points \[0, 1\]"),
-        (streamed(reads=(RowsRead(0, 2, 2),)), "is read in other rows"),
-        (streamed(reads=(RowsRead(1, 2, 8),)), "is read in other rows"),
         (ENDING, "lets 'b' take bytes of the output 'a' at the last point, but an output outlasts it"),
     ],
 )

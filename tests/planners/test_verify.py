@@ -17,8 +17,6 @@ from npu_memplan.problem import (
     Buffer,
     BufferAccess,
     BufferKind,
-    ByteRun,
-    Fed,
     Lifetime,
     Placement,
     Plan,
@@ -27,8 +25,6 @@ from npu_memplan.problem import (
     PoolUsage,
     Problem,
     ProblemError,
-    RowsRead,
-    RowStream,
     used_bytes,
 )
 from npu_memplan.verify import Constraint, VerificationError, check, check_own, verify
@@ -112,60 +108,6 @@ def test_resident_constants_are_never_written() -> None:
     (violation,) = [v for v in verify(written, plan_of(("kept", "sram", 0))) if v.constraint is Constraint.RESIDENT]
     assert (violation.buffer, violation.point) == ("kept", 1)
     assert violation.message == "'kept' is put into its pool once, and written at point 1 (add)"
-
-
-ROWS = Buffer("rows", 32, (Lifetime(0, 3),), kind=BufferKind.INPUT)  # four of eight bytes
-STREAM = RowStream("rows", 8, 7, (Fed(0, 3), Fed(1, 5), Fed(2, 7)), (RowsRead(0, 0, 3), RowsRead(2, 4, 7)))
-READ = AccessHistory("rows", (BufferAccess(0, (ByteRun(0, 24),)), BufferAccess(2, (ByteRun(0, 4, 3, 8),))))
-OTHER = Buffer("other", 16, (Lifetime(0, 1),))
-STREAMED = Problem(
-    (ROWS, OTHER),
-    (SRAM,),
-    points=("a", "b", "c"),
-    accesses=(AccessHistory("other", writes=(BufferAccess(0),)), READ),
-    streams=(STREAM,),
-)
-
-
-def row_violations(problem: Problem) -> list[tuple[int | None, str]]:
-    """What is wrong with the stream; the buffer is where it may be."""
-    placed = plan_of(("rows", "sram", 0), ("other", "sram", 32))
-    found = [v for v in verify(problem, placed) if v.constraint is Constraint.STREAM]
-    return [(v.point, v.message) for v in found]
-
-
-def test_streamed_rows_are_there_when_they_are_read() -> None:
-    assert row_violations(STREAMED) == []
-    whole = replace(READ, reads=(BufferAccess(2),))
-    kept = replace(STREAM, reads=(RowsRead(2, 3, 7),))
-    assert row_violations(replace(STREAMED, accesses=(whole,), streams=(kept,))) == []
-
-
-@pytest.mark.parametrize(
-    ("stream", "read", "point", "words"),
-    [
-        ({"feeds": (Fed(1, 5), Fed(2, 7))}, {}, 0, "read in rows [0, 3) when the caller has written 0 of its 7"),
-        ({"feeds": (Fed(0, 2), Fed(2, 7))}, {}, 0, "when the caller has written 2 of its 7"),
-        ({"feeds": (Fed(0, 5), Fed(2, 7))}, {}, 0, "read in rows [0, 3) when it holds the rows [1, 5)"),
-        ({}, {"reads": (BufferAccess(0, (ByteRun(16, 16),)),)}, 0, "the bytes that are read are of other rows"),
-        ({}, {"reads": (BufferAccess(2, (ByteRun(0, 4, 4, 8),)),)}, 2, "the bytes that are read are of other rows"),
-        ({}, {"reads": (BufferAccess(0),)}, 0, "the bytes that are read are of other rows"),
-        ({}, {"reads": (BufferAccess(1, (ByteRun(0, 1),)),)}, 1, "read in rows [0, 0) when it holds the rows [1, 5)"),
-        ({}, {"writes": (BufferAccess(1),)}, 1, "is written by the program, but its rows are the caller's"),
-    ],
-)
-def test_rows_that_are_not_there_are_found(stream: dict, read: dict, point: int, words: str) -> None:
-    broken = replace(STREAMED, accesses=(replace(READ, **read),), streams=(replace(STREAM, **stream),))
-    ((found, message),) = row_violations(broken)
-    assert found == point
-    assert words in message
-
-
-@pytest.mark.parametrize("lives", [(Lifetime(1, 3),), (Lifetime(0, 2),), (Lifetime(0, 1), Lifetime(2, 3))])
-def test_the_rows_keep_their_bytes_until_the_last_feed(lives: tuple[Lifetime, ...]) -> None:
-    ((point, message),) = row_violations(replace(STREAMED, buffers=(replace(ROWS, lifetimes=lives), OTHER)))
-    assert point == 2
-    assert "is fed rows until point 2, so it has to live from the first point until then (at point 2 (c))" in message
 
 
 def test_missing_unknown_and_duplicate() -> None:

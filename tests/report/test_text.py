@@ -327,7 +327,6 @@ def test_every_option_says_what_it_does_in_one_line() -> None:
         (CompileOptions(npu_compiler="tvm"), "m.onnx", "vela"),
         (CompileOptions("none", objective="bytes"), "m.tflite", "--"),
         (CompileOptions("none", pools={"sram": 64}), "m.tflite", "--"),  # which tries it itself
-        (CompileOptions(npu_compiler="tvm", stream_input="image"), "m.tflite", "--npu-compiler"),
     ],
 )
 def test_what_cannot_be_is_not_named(options: CompileOptions, source: str, absent: str) -> None:

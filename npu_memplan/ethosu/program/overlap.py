@@ -251,7 +251,7 @@ def allowed_distances(
     return (None, highest) if below >= above else (lowest, None)
 
 
-_ALWAYS_LIVE = (BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.RESIDENT, BufferRole.STREAMED)
+_ALWAYS_LIVE = (BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.RESIDENT)
 _LIVE_BEFORE = (BufferRole.INPUT, *_ALWAYS_LIVE)
 _LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.LUT, *_ALWAYS_LIVE)
 

@@ -22,7 +22,6 @@ from ...errors import NpuMemplanError
 from ...vocabulary import (
     ACCELERATOR,
     ALIGN,
-    INPUT_ROWS,
     KIND,
     KIND_ETHOSU,
     OFFSET,
@@ -33,7 +32,6 @@ from ...vocabulary import (
     REGION,
     REGIONS,
     ROLE,
-    STREAMED_ROWS,
     is_npu,
 )
 from ..arch import accelerator
@@ -42,7 +40,7 @@ from ..stream.encode import encode
 from ..stream.fields import ADDRESS_REGISTERS
 from ..stream.isa import Op, Register
 from .hazards import schedule
-from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, parts
+from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 
 LUT_SCOPE = "shram"
 OPAQUE_PATTERN = 8  # TVM's kOpaque: never fuse
@@ -107,8 +105,6 @@ def to_primfunc(program: NpuProgram) -> Any:
     }
     if any(operation.operator >= 0 for operation in program.operations):
         attributes[OPERATORS] = [operation.operator for operation in program.operations]
-    if any(buffer.role is BufferRole.STREAMED for buffer in listed):
-        attributes[INPUT_ROWS] = [list(operation.input_rows) for operation in program.operations]
     function = tirx.PrimFunc(parameters, tirx.SeqStmt(statements) if len(statements) != 1 else statements[0])
     return function.with_attr(attributes)
 
@@ -164,14 +160,12 @@ def cache_program(function: Any, program: NpuProgram) -> Any:
 
 
 def encode_primfunc(function: Any) -> tuple[int, ...]:
-    """Words of the command stream of a planned function that is one part; see `schedule_parts`."""
-    (commands,) = schedule_parts(function)
-    return encode(commands)
+    """Words of the command stream of a planned function."""
+    return encode(schedule_primfunc(function))
 
 
-def schedule_parts(function: Any) -> tuple[tuple[Command, ...], ...]:
-    """The command streams of a planned function, waits and block dependencies included: one stream, or one for each
-    part of a program with a streamed input, whose rows come between the parts.
+def schedule_primfunc(function: Any) -> tuple[Command, ...]:
+    """The command stream of a planned function, waits and block dependencies included.
 
     The result is deterministic. `PrimFuncError` when a buffer has no place in a pool.
     """
@@ -180,10 +174,7 @@ def schedule_parts(function: Any) -> tuple[tuple[Command, ...], ...]:
         raise PrimFuncError(f"NPU function {program.name} is not planned yet: it has no attribute {REGIONS}")
     places = {b.name: (b.original_region, b.original_offset) for b in program.buffers}
     operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
-    found = [range(len(operations))]
-    if STREAMED_ROWS in function.attrs:
-        found = [*parts(program.operations, int(function.attrs[STREAMED_ROWS][1]))]
-    return tuple(schedule([operations[i] for i in part], program.accelerator) for part in found)
+    return schedule(operations, program.accelerator)
 
 
 class _Reader:
@@ -203,11 +194,7 @@ class _Reader:
         found = map(self._read_statement, self._statements(self._function.body))
         operations = [operation for operation in found if operation is not None]
         served = self._read_column(OPERATORS, len(operations)) or [-1] * len(operations)
-        rows = self._read_column(INPUT_ROWS, len(operations)) or [(0, 0)] * len(operations)
-        operations = [
-            replace(o, operator=int(index), input_rows=(int(first), int(stop)))
-            for o, index, (first, stop) in zip(operations, served, rows, strict=True)
-        ]
+        operations = [replace(o, operator=int(index)) for o, index in zip(operations, served, strict=True)]
         return NpuProgram(self._target, tuple(self._buffers), tuple(operations), self._name)
 
     def _read_column(self, attribute: str, count: int) -> list[Any]:

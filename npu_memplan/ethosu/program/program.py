@@ -3,9 +3,7 @@
 Invariant: every address register of an operation is a (buffer, byte offset); no register holds an absolute address, a
 region or a block dependency, so a program is the same wherever its buffers are. Lifting a stream and lowering Relax
 composites both end here. A chain, kernels whose results go through chaining buffers, is one operation over its external
-buffers: nothing that any of its kernels touches begins or ends inside it, because their blocks follow one another. Row
-y of a streamed input is stored in row `y % kept` of its buffer; before part k runs, the rows up to `rows` of feed k are
-there, and none that it or a later part still reads was overwritten.
+buffers: nothing that any of its kernels touches begins or ends inside it, because their blocks follow one another.
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import accumulate, pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ...errors import NpuMemplanError
 from ...problem.spans import Spans, count_covered
@@ -76,7 +73,6 @@ class BufferRole(Enum):
 
     INPUT = "input"
     OUTPUT = "output"
-    STREAMED = "streamed"  # the last rows of an input, which the caller writes between operations; read only
     STATE = "state"  # read and written; keeps its content between two runs
     CONSTANTS = "constants"  # read only
     RESIDENT = "resident"  # constants in a writable pool, put there once before the first run; read only
@@ -93,7 +89,6 @@ class BufferRole(Enum):
 
 _PARAMETERS = (
     BufferRole.INPUT,
-    BufferRole.STREAMED,
     BufferRole.OUTPUT,
     BufferRole.STATE,
     BufferRole.CONSTANTS,
@@ -125,7 +120,6 @@ class NpuOperation:
     addresses: Mapping[Register, tuple[str, int]]
     operator: int = -1  # of the source model that it works for, by index in its file; -1: unknown
     language: Language = Language.U55_U65  # what its registers mean
-    input_rows: tuple[int, int] = (0, 0)  # of a streamed input, that it reads: half-open; empty: it reads none
 
     def get(self, register: Register, default: int = 0) -> int:
         """Value of a register that is no address, or `default` when it is not set."""
@@ -277,39 +271,3 @@ class NpuProgram:
             for name, _ in self.buffers_of(index):
                 live[name] = (live.get(name, (index, index))[0], index)
         return live
-
-
-class Feed(NamedTuple):
-    """Before operation `operation` runs, the first `rows` rows of the input have been written."""
-
-    operation: int
-    rows: int
-
-
-def input_feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
-    """The feeds of the streamed input, as few as a buffer of `kept` rows allows; none without a streamed input."""
-    readers = [(i, *o.input_rows) for i, o in enumerate(operations) if o.input_rows[1]]
-    unread = list(accumulate((first for _, first, _ in reversed(readers)), min))[::-1]  # from each reader on
-    found: list[Feed] = []
-    there = 0
-    for place, (index, _, stop) in enumerate(readers):
-        if stop > there:
-            there = _rows_reached([stop for _, _, stop in readers[place:]], unread[place] + kept)
-            found.append(Feed(index, there))
-    return tuple(found)
-
-
-def _rows_reached(stops: Sequence[int], room: int) -> int:
-    """The rows that the next readers need: of as many readers as `room` rows are enough for, at least one."""
-    most = stops[0]
-    for stop in stops[1:]:
-        if stop > room:
-            break
-        most = max(most, stop)
-    return most
-
-
-def parts(operations: Sequence[NpuOperation], kept: int) -> tuple[range, ...]:
-    """The operations of each part, one a feed."""
-    begins = [0, *(feed.operation for feed in input_feeds(operations, kept)[1:]), len(operations)]
-    return tuple(range(first, stop) for first, stop in pairwise(begins))

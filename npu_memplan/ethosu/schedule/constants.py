@@ -577,12 +577,10 @@ def loaded_early(program: NpuProgram) -> NpuProgram:
     for index, operation in enumerate(program.operations):
         table = loaded_table(program, operation)
         at = index
-        while table is not None and not operation.input_rows[1] and at > max(0, index - _AHEAD):
+        while table is not None and at > max(0, index - _AHEAD):
             before = operations[at - 1]
             read = read_table(before)
             if loaded_table(program, before) is not None or (read is not None and share_bytes(table, read)):
-                break
-            if before.input_rows[1]:
                 break
             at -= 1
         while 0 < at < index and goes_on(operations[at - 1]):  # nothing comes between the operations of a chain

@@ -240,7 +240,7 @@ class CascadeSpace:
 
     `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read;
     `memory_map`: the memories, of which the last region's has the feature maps; `slicer`: of the program, without which
-    it is cut by rows alone; `streamed`: its first operation stands for the caller, and is always in a group.
+    it is cut by rows alone.
     """
 
     def __init__(
@@ -251,10 +251,9 @@ class CascadeSpace:
         reuse_inputs: bool = True,
         memory_map: MemoryMap | None = None,
         slicer: Slicer | None = None,
-        streamed: bool = False,
     ) -> None:
         self.program, self.slicer = program, slicer
-        self.chains = Chains(program, io_in_pools, reuse_inputs, streamed)
+        self.chains = Chains(program, io_in_pools, reuse_inputs)
         self.sizes, self.live = self.chains.sizes, self.chains.live
         self._costs: list[Costs] = []  # of all memories
         self.plans: dict[Any, Any] = {}  # by buffers, overlaps and the plan's budget
@@ -404,8 +403,8 @@ class CascadeSpace:
         return self.by_channels.group(group.layers, group.step)
 
     def turn_upwards(self, group: Group) -> Group:
-        """The same group upwards; of channels, which have no direction, and of rows that the caller brings, itself."""
-        if not isinstance(group, RowGroup) or (self.chains.streamed and group.first == 0):
+        """The same group upwards; of channels, which have no direction, itself."""
+        if not isinstance(group, RowGroup):
             return group
         if any(layer.upscale is Upscale.TRANSPOSE for layer in group.layers):
             return group  # upwards, its rows of zeros would lie elsewhere

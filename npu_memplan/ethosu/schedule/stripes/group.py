@@ -166,17 +166,15 @@ def _map(operation: NpuOperation, view: FeatureMap) -> DeepMap:
 
 ALIGNMENT = 16
 _BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
-_NEVER_BYTES = 1 << 50  # of an operation that must not be made at once
 
 
 class Chains:
     """The chains of one program; `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be
-    reused once they were read; `streamed`: its first operation stands for the caller, who brings rows from the first to
-    the last.
+    reused once they were read.
     """
 
-    def __init__(self, program: NpuProgram, io_in_pools: bool, reuse_inputs: bool, streamed: bool = False) -> None:
-        self.program, self.streamed = program, streamed
+    def __init__(self, program: NpuProgram, io_in_pools: bool, reuse_inputs: bool) -> None:
+        self.program = program
         self._reuse_inputs = reuse_inputs
         counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
         self.true_sizes = {b.name: b.size_bytes for b in program.buffers}
@@ -220,11 +218,10 @@ class Chains:
         credit = [0] * len(self.program.operations)
         for o in self.whole_overlaps:
             credit[o.last] = max(credit[o.last], self.shared_bytes(o.allowed))
-        found = [
+        return tuple(
             sum(self.sizes[name] for name in self.alive(index, index)) - credit[index]
             for index in range(len(self.program.operations))
-        ]
-        return (_NEVER_BYTES, *found[1:]) if self.streamed else tuple(found)
+        )
 
     @cached_property
     def _least_rolling_buffer(self) -> dict[str, int]:
