@@ -13,7 +13,7 @@ from pathlib import Path
 from npu_memplan.artifact import Artifact
 from npu_memplan.names import c_identifier
 from npu_memplan.problem import Agent
-from npu_memplan.target_data import Board, BoardMemory, FirmwarePlace, board_names
+from npu_memplan.target_data import Board, BoardMemory, FirmwarePlace, board_names, load_board
 
 from ..base import RunnerError
 from .build import FIRMWARE
@@ -35,6 +35,12 @@ def example_folder() -> Path:
 def write_project(folder: Path, board: Board) -> Artifact:
     """Write the project into `folder`, with the artifact in `model/`; `LayoutError`."""
     artifact = Artifact.load(folder / "model")
+    compiled_for = artifact.target.board
+    if compiled_for and (other := load_board(compiled_for).name) != board.name:
+        raise RunnerError(
+            f"{artifact.name} is compiled for board {other}, whose memories and speeds its plan is for; compile it for "
+            f"{board.name}, or give --board {compiled_for}"
+        )
     layout = lay_out(artifact, board)
     example = example_folder()
     for name in ("CMakeLists.txt", "cmake", "linker", "src"):

@@ -115,6 +115,8 @@ class LinkedNetwork:
     total_ms: float | None = None  # of NPU and CPU for one inference, estimated; None: unknown
     host_ms: float | None = None  # the CPU's part
     unknown_calls: int = 0  # of the CPU, which are in neither
+    total_ms_least: float | None = None  # its range, by how memories are shared
+    total_ms_most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,8 @@ def _times(artifact: Artifact) -> dict[str, Any]:
     total, npu = artifact.total_milliseconds, artifact.npu_milliseconds
     return {
         "total_ms": total[0] if total else None,
-        "total_ms_most": max(total) if total else None,
+        "total_ms_least": min(total, default=None),
+        "total_ms_most": max(total, default=None),
         "estimated_ms": npu[0] if npu else None,
         "host_ms": artifact.host_milliseconds,
         "unknown_calls": artifact.unknown_calls,

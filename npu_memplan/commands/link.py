@@ -194,15 +194,19 @@ def summary(application: Application, joint: Artifact, checked: Mapping[str, Art
     }
 
 
-_NETWORK_KEYS = ("name", "npu", "rate", "total_ms", "host_ms", "unknown_calls", "estimated_cycles", "kept_bytes")
+_NETWORK_KEYS = ("name", "npu", "rate", "total_ms", "total_ms_least", "total_ms_most", "host_ms", "unknown_calls",
+                 "estimated_cycles", "kept_bytes")  # fmt: skip
 
 
 def _time(network: LinkedNetwork) -> str:
     """The time of one inference, the shares of NPU and CPU, and how many of the CPU's calls are in neither."""
+    from ..report.text.compile_result import milliseconds_text
+
     unknown = f"{count_text(network.unknown_calls, 'call')} of the CPU not estimated" if network.unknown_calls else ""
     if network.total_ms is None:
         return unknown or "time unknown"
-    text = f"about {network.total_ms:.3f} ms (estimated)"
+    every = [time for time in (network.total_ms, network.total_ms_least, network.total_ms_most) if time is not None]
+    text = f"about {milliseconds_text(every)} (estimated)"
     if network.host_ms is not None and network.total_ms:
         host = percent_text(network.host_ms, network.total_ms)
         text += f": NPU {percent_text(network.total_ms - network.host_ms, network.total_ms)}, CPU {host}"

@@ -187,8 +187,9 @@ def _rows(table: Table) -> list[str]:
     rows: list[tuple[str, ...]] = [("network", "target", "SRAM", "flash", "ms", "host calls", "results")]
     shown = [row for row in table.rows if row.result.outcome in (Outcome.FITS, Outcome.NO_ROOM)]
     for row in shown[:_TABLE]:
-        figures = (row.sram_bytes, row.flash_bytes, row.milliseconds, row.result.host_operations if row.fits else None)
-        texts = ["-" if f is None else f"{f:.3f}" if isinstance(f, float) else f"{f:,}" for f in figures]
+        figures = (row.sram_bytes, row.flash_bytes, row.result.host_operations if row.fits else None)
+        texts = ["-" if figure is None else f"{figure:,}" for figure in figures]
+        texts.insert(2, row.range_text)
         results = row.exactness if row.fits else row.result.outcome.value
         rows.append((row.label.network, row.label.target, *texts, results))
     if not shown:

@@ -164,6 +164,8 @@ def write_application(
                 next(iter(artifact.total_milliseconds), None),
                 artifact.host_milliseconds,
                 artifact.unknown_calls,
+                min(artifact.total_milliseconds, default=None),
+                max(artifact.total_milliseconds, default=None),
             )
             for network, artifact in artifacts.items()
         ),

@@ -208,7 +208,8 @@ class Result:
     stream_bytes: Count = 0
     vela_bytes: Count = 0  # of Vela's own arenas, where they hold the same buffers; 0: unknown
     cycles: Count | None = None
-    most_cycles: Count | None = None  # under the slowest model of shared memories
+    least_cycles: Count | None = None  # under the fastest model of shared memories
+    most_cycles: Count | None = None  # under the slowest
     clock_hz: float = 0
     npu_operations: Count = 0
     host_operations: Count = 0

@@ -113,6 +113,7 @@ def _case_result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
         stream_bytes=artifact.stream_bytes,
         vela_bytes=sum(artifact.vela_arena_bytes.values()),
         cycles=artifact.estimated_cycles,
+        least_cycles=min(artifact.timing.by_model.values()) if artifact.timing else None,
         most_cycles=max(artifact.timing.by_model.values()) if artifact.timing else None,
         clock_hz=artifact.timing.clock_hz if artifact.timing else 0,
         npu_operations=artifact.npu_operations,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..files.csv_text import csv_text
 from ..report.page.tables import PageTable, Plot, tables_page
+from ..report.text.compile_result import milliseconds_text
 from ..sizes import count_text
 from .case import Outcome, Result
 
@@ -76,6 +77,22 @@ class TableRow:
         return None if npu is None and host is None else round((npu or 0.0) + (host or 0.0), 6)
 
     @property
+    def range_milliseconds(self) -> tuple[float, float] | None:
+        """The least and the most of it, by how memories are shared; None where it is unknown."""
+        result, nominal = self.result, self.milliseconds
+        if nominal is None:
+            return None
+        every = [cycles for cycles in (result.least_cycles, result.cycles, result.most_cycles) if cycles is not None]
+        npu, *ends = (_milliseconds(c, result.clock_hz) or 0.0 for c in (result.cycles, min(every), max(every)))
+        return (round(nominal + ends[0] - npu, 6), round(nominal + ends[1] - npu, 6))
+
+    @property
+    def range_text(self) -> str:
+        """The range as text; "-" where it is unknown."""
+        found = self.range_milliseconds
+        return "-" if found is None else milliseconds_text(found).removesuffix(" ms")
+
+    @property
     def npu_milliseconds(self) -> float | None:
         """The NPU's; None where it has nothing to do."""
         return _milliseconds(self.result.cycles, self.result.clock_hz)
@@ -115,6 +132,7 @@ class TableRow:
     def values(self) -> dict[str, object]:
         """A row of CSV and JSON: column -> value."""
         result, runs = self.result, self.result.runs
+        least, most = self.range_milliseconds or (None, None)
         return {
             "network": self.label.network,
             "target": self.label.target,
@@ -126,6 +144,8 @@ class TableRow:
             "flash_bytes": self.flash_bytes,
             "vela_ram_bytes": result.vela_bytes or None,
             "total_ms": self.milliseconds,
+            "total_ms_least": least,
+            "total_ms_most": most,
             "npu_ms": self.npu_milliseconds,
             "npu_ms_most": _milliseconds(result.most_cycles, result.clock_hz),
             "host_ms": self.host_milliseconds,
@@ -200,10 +220,10 @@ def html_page(table: Table) -> str:
     results = PageTable(
         "Results",
         ("network", "target", "outcome", "SRAM bytes", "RAM bytes", "flash bytes", "NPU cycles", "ms of both",
-         "host ms, rough", "host calls", "plan", "exactness", "reason"),
+         "least to most", "host ms, rough", "host calls", "plan", "exactness", "reason"),
         [(row.label.network, row.label.target, row.result.outcome.value, row.sram_bytes, row.ram_bytes,
-          row.flash_bytes, row.result.cycles, row.milliseconds, row.host_milliseconds,
-          row.result.host_operations if row.fits else None, row.result.plan, row.exactness,
+          row.flash_bytes, row.result.cycles, row.milliseconds, row.range_text,
+          row.host_milliseconds, row.result.host_operations if row.fits else None, row.result.plan, row.exactness,
           "; ".join(filter(None, (row.result.reason, *row.result.incidents))))
          for row in table.rows],
     )  # fmt: skip

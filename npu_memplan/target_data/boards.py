@@ -7,7 +7,6 @@ CPU's, sizes are bytes.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,15 @@ from msgspec import Meta, Struct, field
 
 from ..files.schema import from_values
 from ..problem import Agent, Count
-from .tables import TargetDataError, load_memory_mode, memory_mode_names, read_toml, targets_folder
+from .tables import (
+    TargetDataError,
+    load_memory_mode,
+    memory_mode_names,
+    near_names,
+    plain_name,
+    read_toml,
+    targets_folder,
+)
 
 _TO_RUN = ("npu", "uart", "firmware")  # tables without which no firmware can be linked
 Address = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of a Cortex-M; sizes and numbers of interrupts too
@@ -285,25 +292,15 @@ def load_board(name: str | Path) -> Board:
     if name in board_names():
         return read_board(targets_folder() / "boards" / f"{name}.toml")
     called = _boards_by_any_name()
-    if _plain_name(name) in called:
-        return called[_plain_name(name)]
-    plain = _plain_name(name)
-    begun = [key for key in called if key.startswith(plain)]  # the variants of what was named
-    named = [key for key in called if len(plain) > 1 and plain in key]
-    close = begun or named or difflib.get_close_matches(_plain_name(name), called, 3, 0.6)
-    near = dict.fromkeys(called[key].name for key in close)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    if plain_name(name) in called:
+        return called[plain_name(name)]
     raise TargetDataError(
-        f"unknown board {name!r}; {meant}known: {', '.join(board_names())}, or the path of your own board file (.toml)"
+        f"unknown board {name!r}; {near_names(name, called, lambda key: called[key].name)}known: "
+        f"{', '.join(board_names())}, or the path of your own board file (.toml)"
     )
 
 
 def _boards_by_any_name() -> dict[str, Board]:
     """The shipped boards by the plain form of their names and aliases."""
     boards = [read_board(targets_folder() / "boards" / f"{name}.toml") for name in board_names()]
-    return {_plain_name(name): board for board in boards for name in (board.name, *board.aliases)}
-
-
-def _plain_name(name: str) -> str:
-    """Small letters and digits of `name`: "EK-RA8P1" is "ekra8p1"."""
-    return "".join(character for character in name.casefold() if character.isalnum())
+    return {plain_name(name): board for board in boards for name in (board.name, *board.aliases)}

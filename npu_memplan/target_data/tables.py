@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -109,12 +109,25 @@ def accelerator_system(accelerator: str) -> AcceleratorSystem:
     return _named_row("accelerators.toml", "accelerator", {"accelerator": accelerator}, AcceleratorSystem)
 
 
-def near_names(name: str, known: Iterable[str]) -> str:
-    """The question which of the `known` names was meant, with a space behind it; nothing where none is near."""
-    plain = {one.casefold(): one for one in known}
-    begun = [key for key in plain if name and key.startswith(name.casefold())]  # the variants of what was named
-    near = [plain[key] for key in begun or difflib.get_close_matches(name.casefold(), plain, 1, 0.75)]
+def near_names(name: str, known: Iterable[str], print_name: Callable[[str], str] = str) -> str:
+    """The question which of the `known` names was meant, with a space behind it; nothing where none is near.
+
+    Those that begin with `name`, else that have it inside, else the nearest; only letters and digits count.
+    """
+    plain, sought = {plain_name(one): one for one in known}, plain_name(name)
+    begun = [key for key in plain if sought and key.startswith(sought)]  # the variants of what was named
+    close = begun or [key for key in plain if len(sought) > 1 and sought in key]
+    if not close:
+        alike = {key: difflib.SequenceMatcher(None, key, sought).ratio() for key in plain}
+        nearest = max(0.65, *alike.values()) if alike else 1
+        close = [key for key, ratio in alike.items() if ratio == nearest]
+    near = dict.fromkeys(print_name(plain[key]) for key in close)
     return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def plain_name(name: str) -> str:
+    """Small letters and digits of `name`: "EK-RA8P1" is "ekra8p1"."""
+    return "".join(character for character in name.casefold() if character.isalnum())
 
 
 def _named_row(file: str, what: str, named: Mapping[str, str], kind: type[T]) -> T:

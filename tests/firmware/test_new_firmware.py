@@ -100,6 +100,13 @@ def test_what_compile_wrote_is_taken(options: dict[str, Any], tmp_path: Path) ->
     assert ("no job was started" in ran.output) is (options.get("accelerator") == "none")
 
 
+def test_an_artifact_of_another_board_is_refused(tmp_path: Path) -> None:
+    compile_model(DIGITS, tmp_path / "model", board="alif-e7-hp", effort="quick")
+    done = call("new-firmware", tmp_path / "fw", "--board", U55, "--model", tmp_path / "model")
+    assert str(done.exception).startswith("digits is compiled for board alif-e7-hp, whose memories and speeds")
+    assert not (tmp_path / "fw").exists()
+
+
 def test_a_wrong_pool_is_reported(tmp_path: Path) -> None:
     """Too small: by the compiler, it was a bus error. Out of the NPU's reach: by the run."""
     project = tmp_path / "fw"

@@ -11,8 +11,10 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.files import Application
+from npu_memplan.commands.link import _time
 from npu_memplan.ethosu.time import MODELS
 from npu_memplan.link.joint import choose_npus
+from npu_memplan.report.text.compile_result import milliseconds_text
 from npu_memplan.target_data import board_names, load_board, targets_folder
 from npu_memplan.verify import verify
 from tests.link.test_link import CC, MODEL, call, softmax_of_ten
@@ -73,7 +75,12 @@ def test_time_beside_the_other_npu_is_a_range(app: Path) -> None:
 def test_networks_of_one_npu_do_not_wait_for_each_other(tmp_path: Path) -> None:
     code, said = linked(tmp_path, "--together", "digits,sums", "--json")
     assert code == 0, said
-    assert [n["contention"] for n in json.loads(said)["networks"]] == [None, None, None]
+    networks = json.loads(said)["networks"]
+    assert [n["contention"] for n in networks] == [None, None, None]
+    for network, linked_network in zip(networks, Application.load(tmp_path / "app").networks, strict=True):
+        every = Artifact.load(tmp_path / "app" / network["name"]).total_milliseconds
+        assert [network[f"total_ms{end}"] for end in ("", "_least", "_most")] == [every[0], min(every), max(every)]
+        assert _time(linked_network).startswith(f"about {milliseconds_text(every)} (estimated)")
 
 
 @pytest.mark.skipif(CC is None, reason="needs a C compiler")

@@ -51,6 +51,10 @@ def test_figures_of_a_row(table: Table) -> None:
     assert fits.host_milliseconds is None
     both = replace(fits, result=result(1, 100, host_cycles=5_000_000, host_clock_hz=2.5e8))
     assert (both.host_milliseconds, both.npu_milliseconds, both.milliseconds) == (20.0, 0.0002, 20.0002)
+    assert both.range_milliseconds == (20.0002, 20.0002)
+    wide = replace(both, result=replace(both.result, host_cycles=2_500_000, least_cycles=50, most_cycles=1_000_000))
+    assert (wide.milliseconds, wide.range_milliseconds) == (10.0002, (10.0001, 12.0))
+    assert (both.range_text, wide.range_text, no.range_text) == ("20.000", "10.000 to 12.000", "-")
     unknown = replace(fits, result=result(1, 100, host_cycles=5_000_000))
     assert (unknown.host_milliseconds, unknown.milliseconds) == (None, None)
     both = replace(fits, result=result(1, 1, pools={"sram": 5, "dram": 7}))
@@ -70,7 +74,7 @@ def test_the_page_has_every_row_and_mark(table: Table) -> None:
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     (results,) = data["tables"]
     assert [row[:4] for row in results["rows"][2:6:3]] == [["a", LARGE, "fits", 1000], ["b", KEEPING, "no room", 9000]]
-    assert results["numeric"][3:10] == [True] * 5 + [False, True]
+    assert results["numeric"][3:11] == [True] * 5 + [False, False, True]
     assert len(data["plots"][0]["marks"]) == 5, "of the host alone there is no time"
 
 
