@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import npu_memplan
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [
@@ -28,11 +31,11 @@ def imported_names(code: str) -> Iterator[str]:
 
 
 def public_names() -> list[str]:
-    """What the pages document (`::: name`) and what their Python imports."""
+    """What the pages document (a list's "- `name`: ...") and what their Python imports."""
     found: dict[str, None] = {}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        found.update(dict.fromkeys(re.findall(r"^::: (\S+)", text, re.M)))
+        found.update(dict.fromkeys(re.findall(rf"^- `((?:{'|'.join(PACKAGES)})\.[\w.]+)`: ", text, re.M)))
         for code in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
             found.update(dict.fromkeys(imported_names(code)))
     return sorted(found)
@@ -57,3 +60,16 @@ def test_a_name_of_the_pages_can_be_imported(name: str) -> None:
     if "executorch_lowering" in name:
         pytest.importorskip("executorch.exir")
     assert resolve(name) is not None
+
+
+def first_sentence(thing: object) -> str:
+    """Of a docstring, with a full stop."""
+    text = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return re.split(r"[.;](?= |$)", text)[0] + "."
+
+
+def test_the_page_has_every_name_with_the_first_sentence_of_its_docstring() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^- `([\w.]+)`: (.*)$", text, re.M))
+    assert set(dir(npu_memplan)) - {"__version__"} == {n.partition(".")[2] for n in said if n.count(".") == 1}
+    assert said == {name: first_sentence(resolve(name)) for name in said}

@@ -28,7 +28,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """MkDocs: the text of a page before it is rendered."""
-    changes: dict[str, Callable[[str], str]] = {"README.md": start_page, "boards.md": by_board}
+    changes: dict[str, Callable[[str], str]] = {
+        "README.md": start_page,
+        "boards.md": by_board,
+        "api.md": whole_docstrings,
+    }
     if page.file.src_uri == "boards.md":
         page.meta["hide"] = ["navigation", "toc"]  # the table takes their room
     return changes.get(page.file.src_uri, str)(markdown)
@@ -59,6 +63,11 @@ def by_board(text: str) -> str:
     for column, board in enumerate(heads[1:], 1):
         table.append(f"| [{board}](boards/{board}.md) | {' | '.join(row[column] for row in rows)} |")
     return "\n".join([*lines[:first], *table, *lines[last:]])
+
+
+def whole_docstrings(text: str) -> str:
+    """api.md with the whole docstring of each name in place of its first sentence (`:::` is mkdocstrings')."""
+    return re.sub(r"^- `([\w.]+)`: .*$", r"::: \1\n", text, flags=re.M)
 
 
 def board_page(board: Board) -> str:

@@ -69,6 +69,12 @@ def test_the_table_of_boards_says_what_a_column_is(site: Any) -> None:
     assert "on its side" not in text
 
 
+def test_the_page_of_python_has_whole_docstrings(site: Any) -> None:
+    text = site.whole_docstrings((DOCS / "api.md").read_text(encoding="utf-8"))
+    assert "\n::: npu_memplan.compile\n\n::: npu_memplan.explore\n" in text
+    assert "\n- `" not in text
+
+
 def test_light_and_dark_can_be_chosen() -> None:
     """Without a toggle Material ignores what the reader's system prefers."""
     text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
