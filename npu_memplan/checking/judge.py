@@ -260,16 +260,16 @@ def _claims_cover(operators: Sequence[Operator], run: InputFacts, row: OperatorR
 
 
 def is_right(operators: Sequence[Operator], result: CheckResult) -> bool:
-    """Whether no other program need be tried: nothing differs further than claimed, and of what is claimed nothing is
-    an unproven operator of the NPU that is off by more than a step.
+    """Whether no other program need be tried: nothing differs further than claimed, and of what is claimed nothing may
+    be an unproven operator of the NPU that is off by more than a step.
     """
     first = result.first
     if result.verdict is CheckVerdict.DIFFERS:
         return False
-    if first is None or first.operator < 0:
+    if first is None:
         return True
-    found = operators[first.operator]
-    unproven = found.agent is Agent.NPU and found.claim.exactness is Exactness.UNPROVEN
+    suspects = operators if first.operator < 0 else (operators[first.operator],)
+    unproven = any(o.agent is Agent.NPU and o.claim.exactness is Exactness.UNPROVEN for o in suspects)
     return not (unproven and first.unit == "LSB" and (first.max_abs_diff or 0) > 1)
 
 

@@ -207,8 +207,8 @@ def with_kept_variables(network: Network) -> Network:
 def starting_as(network: Network, source: Network) -> Network:
     """`network`, which Vela made of `source`; its kept variables start with what they start with in `source`.
 
-    `UnsupportedModelError` where `source` has no variable of that name, assigns one twice, or looks at the old content
-    of one after it has assigned it: Vela has overwritten it by then.
+    `UnsupportedModelError` where `source` has no variable of that name, assigns one twice, or has an operator that
+    takes the old content of one and that the assigned value does not depend on: Vela may have overwritten it by then.
     """
     if any(kept_variables(network)):
         _check_order(source)
@@ -227,27 +227,47 @@ def starting_as(network: Network, source: Network) -> Network:
 
 def _check_order(source: Network) -> None:
     looks_at: dict[int, int] = {}  # tensor -> the variable that it shows
+    takers: dict[int, set[int]] = {}  # variable -> the operators that take its old content
+    behind: dict[int, frozenset[int]] = {}  # tensor -> those takers that it depends on
     gone: set[int] = set()
+
+    def refuse_overwritten(who: str, variable: int) -> None:
+        raise UnsupportedModelError(
+            f"{source.name}: {who} the old content of variable {source.tensors[variable].name!r}, and Vela, which "
+            "keeps one copy of it on this NPU, may have overwritten that by then: assign what depends on it, or "
+            "compile with --npu-compiler tvm"
+        )
+
     for operator in source.cpu_operators:
-        late = [looks_at[i] for i in operator.inputs if looks_at.get(i) in gone]
-        if late:
-            raise UnsupportedModelError(
-                f"{source.name}: operator {operator.index} {operator.name} takes the old content of variable "
-                f"{source.tensors[late[0]].name!r} after it was assigned; Vela keeps one copy of it on this NPU and "
-                "has overwritten that by then: assign it later, or compile with --accelerator none"
-            )
+        taken = {looks_at[i] for i in operator.inputs if i in looks_at}
         if operator.name == "ASSIGN_VARIABLE":
-            if operator.inputs[0] in gone:
+            variable, value = operator.inputs
+            if variable in gone:
                 raise UnsupportedModelError(
                     f"{source.name}: operator {operator.index} assigns variable "
-                    f"{source.tensors[operator.inputs[0]].name!r} again; Vela takes no notice of the order on this "
+                    f"{source.tensors[variable].name!r} again; Vela takes no notice of the order on this "
                     "NPU: assign it once, or compile with --npu-compiler tvm"
                 )
-            gone.add(operator.inputs[0])
+            gone.add(variable)
+            late = sorted(takers.get(variable, set()) - behind.get(value, frozenset()))
+            if late:
+                refuse_overwritten(f"operator {late[0]} takes", variable)
         elif operator.name == "READ_VARIABLE":
             looks_at[operator.outputs[0]] = operator.inputs[0]
-        elif operator.name in _VIEWS and operator.inputs[0] in looks_at:
+            taken = set()
+        elif operator.name in _VIEWS and taken:
             looks_at[operator.outputs[0]] = looks_at[operator.inputs[0]]
+            taken = set()
+        for variable in taken:
+            if variable in gone:
+                refuse_overwritten(f"operator {operator.index} {operator.name} takes", variable)
+            takers.setdefault(variable, set()).add(operator.index)
+        here = frozenset({operator.index} if taken else ())
+        here = here.union(*(behind.get(i, frozenset()) for i in operator.inputs))
+        behind.update(dict.fromkeys(operator.outputs, here))
+    for index in source.outputs:
+        if looks_at.get(index) in gone:
+            refuse_overwritten("it returns", looks_at[index])
 
 
 _VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")  # whose result may be the input itself

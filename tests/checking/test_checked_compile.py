@@ -17,7 +17,15 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import NOT_REQUESTED, CheckResult, CheckVerdict, FirstDifference, Operator
 from npu_memplan.checking import claims, other_outputs
 from npu_memplan.checking import claims as checking
-from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, likely_kinds, with_result, work_of
+from npu_memplan.checking.judge import (
+    CheckMode,
+    CheckModeError,
+    check_mode,
+    is_right,
+    likely_kinds,
+    with_result,
+    work_of,
+)
 from npu_memplan.checking.sampling import draw_sample, works_of
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Claim, Exactness
@@ -179,6 +187,28 @@ def test_programs_that_are_all_wrong_are_named() -> None:
     own = replace(options, operators=("own.py",))
     with pytest.raises(claims.WrongOperatorError, match="CONV_2D 'y': 1 of 4 elements differ"):
         claims.right_program(made(replace(own, npu_compiler="vela")), own, made)
+
+
+@pytest.mark.parametrize(
+    ("agent", "exactness", "most", "right"),
+    [
+        (Agent.NPU, Exactness.UNPROVEN, 106.0, False),
+        (Agent.NPU, Exactness.UNPROVEN, 1.0, True),
+        (Agent.NPU, Exactness.STEP, 106.0, True),
+        (Agent.HOST, Exactness.UNPROVEN, 106.0, True),
+    ],
+)
+def test_where_operators_cannot_be_told_apart_any_of_them_may_be_wrong(
+    agent: Agent, exactness: Exactness, most: float, right: bool
+) -> None:
+    """A network with variables is not divided: its difference has no operator."""
+    operators = (
+        Operator("v", "ASSIGN_VARIABLE", agent, claim=Claim(exactness)),
+        Operator("y", "ADD", Agent.NPU, claim=Claim(Exactness.EXACT)),
+    )
+    first = FirstDifference("random:0", elements=52, mismatches=7, max_abs_diff=most, unit="LSB")
+    found = CheckResult(CheckVerdict.AS_CLAIMED, reference="tflite-micro", elements=52, mismatches=7, first=first)
+    assert is_right(operators, found) is right
 
 
 def _spoil_scales(monkeypatch: pytest.MonkeyPatch) -> None:
