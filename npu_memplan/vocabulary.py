@@ -82,8 +82,6 @@ writable pools; to be called once before the first run."""
 ORDER_PEAKS = "npu.order_peaks"
 """Of a function whose calls, or layers of whose NPU functions, have another order than the model's: bytes before and
 after, by function."""
-RECOMPUTED = "npu.recomputed"
-"""Of a function in which calls run again to fit the pools: how many, and their cost in percent of all calls' cost."""
 CALLS = "npu.calls"
 """What finds which storage in the pools, in textual order: (PrimFunc, names of the storages in the order in which it
 declares them), and of tensor objects over a pool ("view", name), ("result", name) where a packed function writes it.

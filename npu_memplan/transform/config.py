@@ -37,7 +37,6 @@ class PlanOptions:
     use_workspace_io: bool = False
     overlaps: bool = True
     reorder: bool = False
-    recompute: bool = False
     alignment: int = 1
     seed: int = 0
     bounds: Mapping[str, int] | None = None

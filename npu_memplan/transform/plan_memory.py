@@ -29,7 +29,6 @@ from ..rewrite.pools import Apart, Definitions, PlannedPool, PoolSlot, pools_of
 from ..rewrite.primfunc import Kernels
 from ..stages import Extracted, extract_problem
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
-from . import recompute
 from .config import PlanOptions, check_options, check_symbols, options
 from .legalize import legalize
 from .order import lower
@@ -59,9 +58,6 @@ class PlanMemory(TypedPass):
         Use overlaps, in place and partial, that loads and stores prove.
     reorder : bool, optional
         Let independent calls change places when that lowers the peak.
-    recompute : bool, optional
-        Where pools with sizes are too small, compute values again before later readers, at the least extra cost
-        that is found; results are the same bit for bit.
     alignment : int, optional
         Least alignment of a buffer, in bytes: a power of two. Left out, a buffer has what is required: the size of its
         elements, 16 where a kernel has vectors or threads, 64 for a tensor object.
@@ -101,7 +97,6 @@ class PlanMemory(TypedPass):
         use_workspace_io: bool | None = None,
         overlaps: bool | None = None,
         reorder: bool | None = None,
-        recompute: bool | None = None,
         alignment: int | None = None,
         seed: int | None = None,
         bounds: Mapping[str, int] | None = None,
@@ -209,10 +204,8 @@ def _extract_function(
     if chosen.bounds:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
-    requested = _request(name, chosen, called)
-    if chosen.recompute:
-        module = recompute.fit(module, requested)
-    return extract_problem(lower(Loaded.from_module(requested, module), outlines), outlines)
+    loaded = Loaded.from_module(_request(name, chosen, called), module)
+    return extract_problem(lower(loaded, outlines), outlines)
 
 
 def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:
