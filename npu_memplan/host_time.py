@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 from tvm import ir, relax, tirx
+from tvm_ffi import StructuralKey
 
 from .extract.program import static_extent
 from .extract.tir import nodes_of
@@ -241,9 +242,9 @@ class HostWork:
 _NOTHING = HostWork()
 
 
-def calls_work(module: Any, name: str, known: dict[Any, HostWork], cpu: str = "") -> tuple[float, int]:
+def calls_work(module: Any, name: str, cpu: str = "") -> tuple[float, int]:
     """Cycles of all calls of function `name` on a CPU, once each, and how many have no estimate."""
-    cycles, untimed = 0.0, 0
+    cycles, untimed, costs = 0.0, 0, costs_for(cpu)
 
     def visit(expr: Any) -> None:
         nonlocal cycles, untimed
@@ -251,9 +252,7 @@ def calls_work(module: Any, name: str, known: dict[Any, HostWork], cpu: str = ""
             return
         function = module.functions[expr.args[0]]
         if isinstance(function, tirx.PrimFunc) and not is_npu(function):
-            if function not in known:
-                known[function] = host_work(function, costs_for(cpu))
-            work = known[function]
+            work = host_work(function, costs)
             cycles += work.cycles if work.known else 0.0
             untimed += not work.known
 
@@ -261,12 +260,20 @@ def calls_work(module: Any, name: str, known: dict[Any, HostWork], cpu: str = ""
     return cycles, untimed
 
 
+@lru_cache(maxsize=4096)  # functions are immutable and compare by identity; each comparison of programs asks
 def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
     """One call of a host PrimFunc."""
+    return _content_work(StructuralKey(function.without_attr("global_symbol")), costs or host_costs())
+
+
+@lru_cache(maxsize=1024)
+def _content_work(content: StructuralKey, costs: HostCosts) -> HostWork:
+    """One call of each host PrimFunc that does the same, whatever its name."""
+    function = content.key
     attributes = function.attrs or {}
     if ROWS in attributes:
         return sum((work for _, work in works_in_turn(function, costs)), _NOTHING)
-    counter = _Counter(costs or host_costs(), function.body)
+    counter = _Counter(costs, function.body)
     work = counter.statement_work(function.body) + HostWork(counter.costs.call)
     if UNTIMED in attributes:
         return replace(work, known=False)

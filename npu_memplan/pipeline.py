@@ -64,7 +64,7 @@ def _build_compiled(planned: Planned) -> Compiled:
     from .rewrite import rewrite
 
     extracted = planned.extracted
-    module = rewrite(extracted.loaded.module, extracted.problem, planned.plan)
+    module = rewrite(extracted.loaded.module, extracted.problem, planned.plan, program=extracted.program)
     artifact = describe_artifact(extracted.loaded, extracted.program, extracted.problem, planned.plan, module)
     with ThreadPoolExecutor(1) as executor:  # TVM prints without holding Python's lock
         script = executor.submit(share_constants(module).script, show_meta=True)

@@ -338,16 +338,19 @@ def _merged_names(statements: Sequence[Statement]) -> Iterator[tuple[str, str]]:
 _CONSTANTS = (BufferKind.CONSTANT, BufferKind.RESIDENT)
 
 
-def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = None) -> Any:
-    """The planned module: `problem` was extracted from `module`, `plan` answers it.
+def rewrite(
+    module: Any, problem: Problem, plan: Plan, *, program: Program | None = None, poison: int | None = None
+) -> Any:
+    """The planned module: `problem` was extracted from `module`, with the `program` where that is at hand; `plan`
+    answers it.
 
     The problem's name is the name of the Relax function; functions it does not call stay as they
     are. With `poison`, `main` first fills the pools that it makes itself with this byte, so that
     reading what was never written shows.
     """
     module = prepare(module)
-    constants = any(b.kind is BufferKind.CONSTANT for b in problem.buffers)
-    program = walk(module, problem.name, constants=constants)
+    if program is None:
+        program = walk(module, problem.name, constants=any(b.kind is BufferKind.CONSTANT for b in problem.buffers))
     pools, slots = pools_of(problem, plan, program)
     return rewrite_program(module, program, pools, slots, poison=poison)
 

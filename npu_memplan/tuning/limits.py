@@ -399,10 +399,12 @@ def _take_fewest_bytes(planned: Planned, theirs: Sequence[int], slack: float, ra
         smaller = Planned(planned.extracted, planners.plan(problem, "auto", seed=plan.seed, node_budget=_NODES))
     except PlanningError:
         return planned
+    used = sum(usage.used_bytes for usage in smaller.plan.usage)
+    if used >= sum(usage.used_bytes for usage in plan.usage):
+        return planned
     own, cycles = (cycles_by_model(ProgramCandidate(one, rank(one)), rank) for one in (planned, smaller))
     most = [max(one, min(slack * one, other)) for one, other in zip(own, theirs or own, strict=True)]
-    used = rank(smaller)[1]
-    if used >= rank(planned)[1] or any(map(gt, cycles, most)):
+    if any(map(gt, cycles, most)):
         return planned
     loaded = planned.extracted.loaded
     notes = (*loaded.notes, f"planned again for fewer bytes: {used:,} bytes, {cycles[0]:,} cycles")

@@ -29,7 +29,6 @@ from ..stages import Extracted, Planned, extract_problem
 
 if TYPE_CHECKING:
     from ..extract.program import Invoke, Program, Step
-    from ..host_time import HostWork
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +103,6 @@ class Ranking:
     _streams: dict[Planned, Streams] = field(default_factory=dict)
     _demand_caches: dict[tuple[str, str], DemandCache] = field(default_factory=dict)
     decoded: DecodedConstants = field(default_factory=dict)
-    _host_work: dict[Any, HostWork] = field(default_factory=dict)  # by function
     by_model: dict[Planned, tuple[int, ...]] = field(default_factory=dict)  # cycles under each model
     in_place: dict[Extracted, Extracted] = field(default_factory=dict)  # `read_in_place` of programs
 
@@ -137,12 +135,12 @@ class Ranking:
     def host_cycles(self, loaded: Loaded) -> int:
         """The cycles of the CPU's calls, of the NPU's clock; calls without an estimate count 0."""
         clock = loaded.request.options.cpu_clock_hz or self.memory_map.clock_hz
-        cycles, _ = _calls_work(loaded, self._host_work)
+        cycles, _ = _calls_work(loaded)
         return round(cycles * self.memory_map.clock_hz / clock)
 
     def untimed_calls(self, loaded: Loaded) -> int:
         """The number of the CPU's calls without an estimate."""
-        return _calls_work(loaded, self._host_work)[1]
+        return _calls_work(loaded)[1]
 
     def npu_cycles(self, planned: Planned) -> int:
         """The cycles of the NPU's calls."""
@@ -239,11 +237,8 @@ class ModelCache:
         return resize_pools(self._extracted[key], wanted)
 
     def ranking(self, memory_map: MemoryMap) -> Ranking:
-        """A ranking that keeps the resource uses of kernels of earlier programs, and the work of host functions."""
-        work: dict[Any, HostWork] = self.keep("work of host functions", dict)
-        return Ranking(
-            memory_map, _demand_caches=self.keep(repr(memory_map), dict), decoded=self.decoded, _host_work=work
-        )
+        """A ranking that keeps the resource uses of kernels of earlier programs."""
+        return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict), decoded=self.decoded)
 
     def keep(self, key: object, make: Callable[[], T]) -> T:
         """The result of `make`, made once for each key."""
@@ -285,10 +280,10 @@ def without_limits(
     return replace(planned, extracted=replace(extracted, loaded=loaded, problem=problem))
 
 
-def _calls_work(loaded: Loaded, known: dict[Any, HostWork]) -> tuple[float, int]:
+def _calls_work(loaded: Loaded) -> tuple[float, int]:
     from ..host_time import calls_work  # with TVM, which delegates of ExecuTorch are made without
 
-    return calls_work(loaded.module, loaded.request.function, known, loaded.request.options.cpu)
+    return calls_work(loaded.module, loaded.request.function, loaded.request.options.cpu)
 
 
 def beside_vela(planned: Planned, models: ModelCache) -> Planned:
@@ -303,6 +298,6 @@ def beside_vela(planned: Planned, models: ModelCache) -> Planned:
         vela_arena_bytes=vela.vela_arena_bytes,
         vela_cycles=vela.vela_cycles,
         vela_stream_bounds=vela.vela_stream_bounds,
-        vela_host_cycles=round(_calls_work(vela, {})[0]),
+        vela_host_cycles=round(_calls_work(vela)[0]),
     )
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

@@ -128,6 +128,7 @@ def _label(register: Register) -> Any:
     return _load_tvm().tvm.ir.StringImm(register.name)
 
 
+_REGISTERS = {register.name: register for register in Register}
 _ORDER = {register: position for position, register in enumerate(Register)}
 
 
@@ -280,20 +281,19 @@ class _Reader:
             raise PrimFuncError(f"NPU function {self._name} calls {name}; known: {', '.join(_OPS)}")
         registers: dict[Register, int] = {}
         addresses: dict[Register, tuple[str, int]] = {}
-        position = 2
-        while position < len(arguments):
-            label = str(arguments[position].value)
-            if label not in Register.__members__:
-                raise PrimFuncError(f"NPU function {self._name}: {name} has an unknown register {label!r}")
-            register = Register[label]
+        position, count = 2, len(arguments)
+        while position < count:
+            label = arguments[position].value
+            if (register := _REGISTERS.get(label)) is None:
+                raise PrimFuncError(f"NPU function {self._name}: {name} has an unknown register {str(label)!r}")
             if register in ADDRESS_REGISTERS:
                 pointer, offset = arguments[position + 1], arguments[position + 2]
                 var = pointer.args[0] if hasattr(pointer, "args") else pointer
                 if var not in self._by_var:
                     raise PrimFuncError(f"NPU function {self._name}: {label} of {name} points to no known buffer")
-                addresses[register] = (self._by_var[var], int(offset))
+                addresses[register] = (self._by_var[var], offset.value)
                 position += 3
             else:
-                registers[register] = int(arguments[position + 1])
+                registers[register] = arguments[position + 1].value
                 position += 2
         return NpuOperation(_OPS[name], int(arguments[1]), registers, addresses, language=self._target.language)
