@@ -517,8 +517,9 @@ def _without_unused_parameters(function: str) -> str:
 
 def _plain_scalars(function: str) -> str:
     """`function` with one-element arrays on the stack as scalars."""
-    for kind, name in re.findall(r"(?m)^ +(\w+) (\w+)_ptr\[1\];$", function):
-        plain = name if not re.search(rf"\b{name}\b", function) else f"{name}_ptr"
-        function = function.replace(f"{kind} {name}_ptr[1];", f"{kind} {plain};")
-        function = re.sub(rf"\b{name}_ptr\[0\]", plain, function)
+    for kind, name in re.findall(r"(?m)^ +(\w+) (\w+_ptr(?:_\d+)?)\[1\];$", function):
+        short = re.sub(r"_ptr(_\d+)?$", r"\1", name)
+        plain = short if not re.search(rf"\b{short}\b", function) else name
+        function = function.replace(f"{kind} {name}[1];", f"{kind} {plain};")
+        function = re.sub(rf"\b{name}\[0\]", plain, function)
     return function

@@ -107,6 +107,25 @@ def assigning() -> bytes:
     return loop.finish()
 
 
+def at_its_limit() -> bytes:
+    """A branch of two operators whose sums nothing reads: their results have one value."""
+    form = (SHAPE, "int8", 0.05, 127)
+    inner, other = ModelBuilder(), ModelBuilder()
+    for graph in (inner, other):
+        made = [graph.tensor((), "bool"), *(graph.tensor(*form) for _ in range(3))]
+        if graph is inner:
+            graph.operator("MUL", [1, 1], [2], "MulOptions", FusedActivationFunction=3)
+            graph.operator("MUL", [1, 2], [3], "MulOptions", FusedActivationFunction=3)
+        else:
+            graph.operator("IF", made[:2], made[3:], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=1)
+        graph.made(made[:2], made[3:])
+    inner.inputs = inner.inputs[1:]
+    outer = ModelBuilder([inner, other])
+    given, y = [outer.tensor((), "bool"), outer.tensor((), "bool"), outer.tensor(*form)], outer.tensor(*form)
+    outer.operator("IF", given, [y], "IfOptions", ThenSubgraphIndex=2, ElseSubgraphIndex=2)
+    return outer.made(given, [y]).finish()
+
+
 def small(generator: np.random.Generator, slot: TensorSlot) -> np.ndarray:
     """Counters that are below, at and above what loops compare them with."""
     if slot.dtype == "int32":
@@ -125,6 +144,11 @@ TVM = CompileOptions(npu_compiler="tvm", objective="bytes")
 def test_loops_and_branches_in_one_function(case, options, tmp_path):
     artifact = equals_reference(case, tmp_path, 8, options, small)
     assert {o.claim.exactness.value for o in artifact.operators} == {"exact"}
+
+
+def test_a_branch_keeps_no_sum_that_nothing_reads(tmp_path):
+    """Names that clash in one function have numbers behind them; compilers warn of what is set and not read."""
+    equals_reference(at_its_limit(), tmp_path)
 
 
 def test_what_a_loop_needs_between_its_operators_is_planned(tmp_path):
