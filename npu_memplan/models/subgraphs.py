@@ -158,6 +158,11 @@ def _state(network: Network, key: _Key, index: int, operators: Sequence[Any], in
     if not values:
         return network.tensors[index]  # it is not used
     name, first = printable_text(key[1]), values[0]
+    if not assigned and initial is None:
+        raise UnsupportedModelError(
+            f"variable {name!r} is read and never assigned, so that its content is not defined; assign it in the "
+            "subgraph of CALL_ONCE"
+        )
     for value in values:
         if (value.size_bytes, value.dtype) != (first.size_bytes, first.dtype):
             raise DamagedError(

@@ -168,6 +168,14 @@ def test_a_variable_needs_its_handle():
         read_network(graph.made([], [value]).finish())
 
 
+def test_a_variable_that_is_never_assigned_has_no_content():
+    """LiteRT refuses to read it, tflite-micro leaves the result as it was."""
+    graph = ModelBuilder()
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    with pytest.raises(UnsupportedModelError, match="variable 'v' is read and never assigned"):
+        read_network(graph.made([data], [add(graph, data, read(graph, "v"))]).finish())
+
+
 def test_a_variable_has_one_size():
     graph = ModelBuilder()
     data = graph.tensor((1, 3), "int8", SCALE, ZERO)
