@@ -98,6 +98,11 @@ def _gain_text(gained: int, of: int, unit: str) -> str:
 
 def find_model(artifact: Artifact, directory: Path, named: Path | None) -> Path:
     """The file that `artifact` was compiled from: the one that is named, or of its name here or beside `directory`."""
+    if not artifact.source.endswith(".tflite"):
+        raise AdviceError(
+            f"{directory} was compiled from {artifact.source}, and advice changes TFLite files alone; "
+            f"npu-memplan explain {directory} lists the operators that take the most time"
+        )
     places = [named] if named else [folder / artifact.source for folder in (Path(), directory, directory.parent)]
     for path in filter(Path.is_file, places):
         if hashlib.sha256(read_file(path)).hexdigest() == artifact.source_sha256:

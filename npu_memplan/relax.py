@@ -18,7 +18,7 @@ from .ethosu.relax.partition import host_operators as host_operators
 from .ethosu.relax.partition import partition_for_ethosu as partition_for_ethosu
 from .ethosu.relax.partition import with_arithmetic as with_arithmetic
 from .files.folders import staged_directory
-from .frontend.graph import NodeImport, describe_main
+from .frontend.graph import NodeImport, NodeOperators, describe_main
 from .frontend.legalize import legalize_host
 from .options import CompileOptions
 from .pipeline import build, extract_problem, lower, plan
@@ -49,6 +49,6 @@ def build_artifact(
     inputs = tuple(str(p.name) for p in main.params)
     outputs = tuple(f"output_{i}" for i in range(len(results))) if len(results) > 1 else ("output",)
     module = legalize_host(mod, {o.name: o.reason for o in host_operators(mod)}, name, "replace them")
-    module = describe_main(module, NodeImport(mod, (), {}, inputs, outputs), ())
+    module = describe_main(module, NodeImport(mod, (), {}, inputs, outputs), NodeOperators((), {}))
     with staged_directory(Path(output), force) as folder:
         return write_artifact(build(plan(extract_problem(lower(Loaded.from_module(request(options), module))))), folder)

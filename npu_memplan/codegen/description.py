@@ -18,7 +18,7 @@ from ..artifact.timing import HostLayer, Timing, layers_of
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.time import estimate, printed_cycles, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
-from ..frontend.attributes import Quantised, operators_of, quantised_tensors
+from ..frontend.attributes import MADE, MADE_BY, Quantised, operators_of, quantised_tensors
 from ..host_time import costs_for, host_work, works_in_turn
 from ..models.flatbuffer import read_file
 from ..names import printable_text
@@ -160,10 +160,13 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
 
 
 def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
-    """The cost of each operator in an estimated call of the host; functions are named after the kinds of theirs."""
+    """The cost of each operator in an estimated call of the host. The operator is the one behind what the call makes,
+    as main says it; else the next of its kind: functions are named after the kinds of theirs."""
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
     rows, costs = [], costs_for(artifact.target.cpu)
+    attributes = module["main"].attrs or {}
+    made_by = dict(zip(map(str, attributes.get(MADE, ())), map(int, attributes.get(MADE_BY, ())), strict=True))
     for call in artifact.calls:
         if call.agent is not Agent.HOST or call.function not in functions:  # a copy that an `if` needs is no operator
             continue
@@ -172,8 +175,11 @@ def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
         in_turn = ROWS in (function.attrs or {})
         works = works_in_turn(function, costs) if in_turn else [(kind, host_work(function, costs))]
         for kind, work in works:
-            found = next((entry for entry in waiting if entry[1].kind.lower() == kind.lower()), None)
-            if found is not None:
+            known = next((made_by[name] for name in call.writes if made_by.get(name, -1) >= 0), -1)
+            found = (known, artifact.operators[known]) if known >= 0 else None
+            if found is None:
+                found = next((entry for entry in waiting if entry[1].kind.lower() == kind.lower()), None)
+            if found in waiting:
                 waiting.remove(found)
             index, name, kind = (-1, "", kind.upper()) if found is None else (found[0], found[1].name, found[1].kind)
             if work.known:

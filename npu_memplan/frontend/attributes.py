@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("names", "kinds", "agents", "reasons", "exactness", "references", "doubts")  # of source operators
 _INDEX_RANGES = "npu.input_index_ranges"  # [first, end] of each input, [] of one that is no index
+MADE, MADE_BY = "npu.variables", "npu.variable_operators"  # what the calls of main make, and of which operator (or -1)
 BY_USER = "kept on the CPU by --host-ops"
 
 

@@ -23,7 +23,7 @@ from ..exactness import FLOAT, REAL
 from ..names import Names, legal_name
 from ..options import NO_NPU
 from ..vocabulary import RESHAPING
-from .attributes import BY_USER, Quantised, SourceOperator, forced_nodes, main_attributes
+from .attributes import BY_USER, MADE, MADE_BY, Quantised, SourceOperator, forced_nodes, main_attributes
 from .legalize import legalize_host
 
 if TYPE_CHECKING:
@@ -91,8 +91,21 @@ _BORDER = "it converts what operators on the host read or write"
 _COPY = re.compile(r"(_use\d*|_bias\d*|_nchw\d*|_nhwc\d*)+$")  # what normalisation adds to the name of a variable
 
 
-def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | None) -> tuple[SourceOperator, ...]:
-    """The nodes that do work, in the graph's order; `remaining`: those that are left on the host (None: all)."""
+@dataclass(frozen=True, slots=True)
+class NodeOperators:
+    """The nodes that do work, in the graph's order, and the one behind each variable of main (its position there)."""
+
+    operators: tuple[SourceOperator, ...]
+    of_variable: Mapping[str, int]
+
+    def find_operator(self, variable: str, inputs: Sequence[int] = ()) -> int:
+        """The operator behind `variable`, or a copy of it; else the last of its `inputs`; -1: not known."""
+        found = self.of_variable.get(variable, self.of_variable.get(_COPY.sub("", variable), -1))
+        return found if found >= 0 else max(inputs, default=-1)
+
+
+def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | None) -> NodeOperators:
+    """The operators of a graph; `remaining`: those that are left on the host (None: all)."""
     nodes, node_of = imported.nodes, imported.node_of
     reasons: dict[int, str] = {}
     strays = []
@@ -111,7 +124,8 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
         else:
             reasons.setdefault(node, reason)
     live = set(node_of.values())
-    found = []
+    found: list[SourceOperator] = []
+    places: dict[int, int] = {}
     for index, source in enumerate(nodes):
         if index not in live:
             continue
@@ -119,8 +133,14 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
         if source.conversion and (on_npu or source.of_constant):
             continue  # part of the operators around it
         reason = reasons.get(index, "") if remaining is not None else "no NPU was requested"
+        places[index] = len(found)
         found.append(SourceOperator(source.name, source.kind, on_npu, reason, REAL if on_npu else FLOAT))
-    return (*found, *strays)
+    of_variable = {stray.name: len(found) + position for position, stray in enumerate(strays)}
+    for variable, node in node_of.items():
+        while node >= 0 and node not in places:  # a conversion is part of what makes its input
+            node = nodes[node].source if nodes[node].conversion else -1
+        of_variable[variable] = places.get(node, -1)
+    return NodeOperators((*found, *strays), of_variable)
 
 
 def build_qdq_module(
@@ -151,16 +171,20 @@ def build_qdq_module(
         remaining = remaining_operators(module)
         left = {o.name: o.reason for o in remaining}
         operators = node_operators(imported, remaining)
-        module = lower_for_ethosu(module, accelerator, lowering_target or LoweringTarget())
+        target = lowering_target or LoweringTarget()
+        module = lower_for_ethosu(module, accelerator, target, operators.find_operator)
     advice = "replace them in the model by operators of static shapes"
     return describe_main(legalize_host(module, left, name, advice), imported, operators)
 
 
-def describe_main(module: Any, imported: NodeImport, operators: Sequence[SourceOperator]) -> Any:
+def describe_main(module: Any, imported: NodeImport, nodes: NodeOperators) -> Any:
     """`main` with the attributes that every frontend gives it; float inputs and outputs have scale 0."""
     main = module["main"]
     inputs, outputs = ([Quantised(name, 0.0, 0) for name in names] for names in (imported.inputs, imported.outputs))
-    attributes = main_attributes(inputs, outputs, {}, operators)
+    attributes = main_attributes(inputs, outputs, {}, nodes.operators)
+    if nodes.of_variable:
+        made = [str(binding.var.name) for binding in bindings_of(main)]
+        attributes |= {MADE: made, MADE_BY: [nodes.find_operator(name) for name in made]}
     for unwanted in ("params", "num_input"):
         main = main.without_attr(unwanted)
     module.update_func(module.get_global_var("main"), main.with_attr(attributes))

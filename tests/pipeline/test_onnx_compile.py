@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from fvp_runner import runner  # noqa: E402
 from fvp_runner.references.base import ReferenceRunError  # noqa: E402
 from fvp_runner.references.other_formats import OnnxReference  # noqa: E402
+from npu_memplan.artifact import Artifact  # noqa: E402
 from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.compiler import compile_model  # noqa: E402
 from npu_memplan.frontend.attributes import HostOpsError  # noqa: E402
@@ -26,6 +27,7 @@ from npu_memplan.models.flatbuffer import UnsupportedModelError  # noqa: E402
 from npu_memplan.models.frameworks import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
+from npu_memplan.report.facts.dearest import dearest_lines, operator_times  # noqa: E402
 from tests.support.entry import invoke  # noqa: E402
 from tests.support.inputs import load_inputs  # noqa: E402
 from tests.support.onnx_graph import Graph  # noqa: E402
@@ -110,6 +112,39 @@ def test_operators_are_the_nodes_of_the_file(tmp_path: Path) -> None:
     host = compile_model(tmp_path / "q.onnx", CompileOptions(accelerator="none"), tmp_path / "host")
     assert {o.reason for o in host.operators} == {"no NPU was requested"}
     assert "c1w" not in {o.name for o in host.operators}  # constants are folded
+
+
+def test_times_are_of_the_nodes_of_the_file(tmp_path: Path) -> None:
+    artifact = compile_model(
+        quantised(tmp_path / "m.onnx"), CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out"
+    )
+    times = operator_times(artifact)
+    assert sum(row.cycles for row in times if row.agent is Agent.NPU) == artifact.estimated_cycles
+    assert sum(row.cycles for row in times if row.agent is Agent.HOST) == artifact.host_cycles
+    agents = {row.name: row.agent for row in times if row.name in ("r1", "c2", "erf", "logits")}
+    assert agents == {"r1": Agent.NPU, "c2": Agent.NPU, "erf": Agent.HOST, "logits": Agent.NPU}
+    assert [row.name for row in times if row.operator < 0] == []
+    for row in times:
+        assert f"about {row.cycles:,} cycles" in invoke("explain", tmp_path / "out", row.name).output
+    assert "c2" in [line.split()[0] for line in dearest_lines(artifact)]
+
+
+def test_a_call_of_the_cpu_is_the_node_that_it_computes_whatever_its_function_is_called(tmp_path: Path) -> None:
+    compile_model(floating(tmp_path / "f.onnx"), CompileOptions(accelerator="none"), tmp_path / "out")
+    artifact = Artifact.load(tmp_path / "out")
+    found = {row.function: artifact.operators[row.operator].kind for row in artifact.host_layers if row.operator >= 0}
+    assert (found["conv2d"], found["add"], found["max_pool2d"], found["mean"]) == (
+        "Conv", "Conv", "MaxPool", "GlobalAveragePool",
+    )  # fmt: skip
+    said = invoke("explain", tmp_path / "out", "conv").output
+    (conv,) = (i for i, call in enumerate(artifact.calls) if call.function == "conv2d")
+    assert f"call {conv} of main, on the host" in said
+
+
+def test_advice_says_that_it_is_for_tflite(tmp_path: Path) -> None:
+    compile_model(floating(tmp_path / "f.onnx"), CompileOptions(accelerator="none"), tmp_path / "out")
+    done = invoke("explain", tmp_path / "out", "--advise", code=None)
+    assert "was compiled from f.onnx, and advice changes TFLite files alone" in str(done.exception)
 
 
 def test_host_ops_are_onnx_operators(tmp_path: Path) -> None:

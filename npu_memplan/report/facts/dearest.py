@@ -7,7 +7,7 @@ add up to 1. Where the CPU's clock is unknown it is taken as the NPU's, as in al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 
 from ...artifact import Artifact
@@ -19,7 +19,9 @@ from ...text_table import align_rows
 
 DEAREST_HEADING = "What takes the time (estimated)"
 DEAREST = 10  # operators that texts list
-REASON = 44  # characters of a reason that they print
+REASON = 44  # characters of a reason that they print, beside names of
+_NAME = 14  # characters; longer ones take room from it, up to
+_LONG_NAME = 36
 
 
 _Row = tuple[Layer | HostLayer, Agent, str, float]
@@ -31,7 +33,7 @@ class OperatorTime:
 
     operator: int
     kind: str
-    name: str  # as `explain` knows it: kind and number, or the call's function
+    name: str  # as `explain` knows it: the file's, or kind and number, or the call's function
     agent: Agent
     cycles: int  # of its own clock
     share: float  # of the time of the inference
@@ -45,8 +47,8 @@ def operator_times(artifact: Artifact) -> tuple[OperatorTime, ...]:
     host_hz = artifact.host_clock_hz or npu_hz
     relative = npu_hz / host_hz if npu_hz and host_hz else 1.0
     rows: list[_Row] = [(row, Agent.NPU, row.bound, float(row.cycles)) for row in artifact.layers]
-    rows += [(row, Agent.HOST, "", row.cycles * relative) for row in artifact.host_layers]
-    names = short_names(artifact)
+    rows += [(row, Agent.HOST, "", row.cycles * relative) for row in _host_rows(artifact)]
+    names = source_names(artifact)
     total = sum(time for *_, time in rows) or 1.0
     found = [
         OperatorTime(
@@ -63,6 +65,23 @@ def operator_times(artifact: Artifact) -> tuple[OperatorTime, ...]:
         if row.cycles
     ]
     return tuple(sorted(found, key=lambda row: (-row.share, row.operator, row.name)))
+
+
+def _host_rows(artifact: Artifact) -> list[HostLayer]:
+    """The CPU's rows; calls that one operator became are one row."""
+    rows: dict[object, HostLayer] = {}
+    for number, row in enumerate(artifact.host_layers):
+        key = row.operator if row.operator >= 0 else ("call", number)
+        before = rows.get(key)
+        rows[key] = row if before is None else replace(before, cycles=before.cycles + row.cycles)
+    return list(rows.values())
+
+
+def source_names(artifact: Artifact) -> list[str]:
+    """A name for each operator: the file's where nodes have names, not results alone as in TFLite; else a short one."""
+    if artifact.source.endswith(".tflite"):
+        return short_names(artifact)
+    return [operator.name or short for operator, short in zip(artifact.operators, short_names(artifact), strict=True)]
 
 
 def short_names(artifact: Artifact) -> list[str]:
@@ -87,10 +106,12 @@ def dearest_lines(artifact: Artifact) -> list[str]:
     if not times:
         return []
     rows = [("operator", "on", "cycles", "share", "")]
-    for row in times[:DEAREST]:
+    names = [row.name if len(row.name) <= _LONG_NAME else f"...{row.name[3 - _LONG_NAME :]}" for row in times[:DEAREST]]
+    room = REASON + _NAME - max(_NAME, *map(len, names))
+    for row, name in zip(times[:DEAREST], names, strict=True):
         where = "NPU" if row.agent is Agent.NPU else "CPU"
-        why = row.bound or shorten(row.reason, REASON, placeholder="...")
-        rows.append((row.name, where, f"{row.cycles:,}", percent_text(row.share, 1), why))
+        why = row.bound or shorten(row.reason, room, placeholder="...")
+        rows.append((name, where, f"{row.cycles:,}", percent_text(row.share, 1), why))
     rest = times[DEAREST:]
     if rest:
         rows.append((f"{len(rest)} more", "", "", percent_text(sum(row.share for row in rest), 1), ""))

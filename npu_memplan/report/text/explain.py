@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -234,10 +234,13 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
     Operators also answer to their kind and number (`conv_2d_3` is the fourth CONV_2D), and any part of a
     name will do when it fits one thing only. `ExplainError`, with close names, when nothing does.
     """
+    numbered = list(zip(artifact.operators, short_names(artifact), strict=True))
     for buffer in artifact.problem.buffers:
         if buffer.name == name:
-            return _explain_buffer(artifact, buffer, directory)
-    numbered = list(zip(artifact.operators, short_names(artifact), strict=True))
+            found = _explain_buffer(artifact, buffer, directory)
+            makers = [_explain_operator(artifact, o, short) for o, short in numbered if o.name == name]
+            rows = (row for maker in makers for row in maker.rows if row[0] in (maker.rows[0][0], "runs on", "takes"))
+            return replace(found, rows=(*found.rows, *rows))
     for operator, short in numbered:
         if name == operator.name or _plain_name(name) == _plain_name(short):
             return _explain_operator(artifact, operator, short)
@@ -416,10 +419,16 @@ def _explain_operator(artifact: Artifact, operator: Operator, short: str) -> Nam
         return NameExplanation(operator.name, "operator", tuple(rows), facts)
     host = [o for o in artifact.operators if o.kind == operator.kind and o.agent is Agent.HOST]
     number = next(i for i, o in enumerate(host) if o is operator)
-    function = operator.kind.lower() + (f"_{number}" if number else "")
+    function, turn = operator.kind.lower() + (f"_{number}" if number else ""), 0
+    rows_of_it = [row for row in artifact.host_layers if row.operator == index]
+    if rows_of_it:  # the call that takes the most time; its function may be called for other operators before
+        dearest = max(rows_of_it, key=lambda row: row.cycles)
+        function = dearest.function
+        turn = [row for row in artifact.host_layers if row.function == function].index(dearest)
     made = [i for i, c in enumerate(artifact.calls) if c.agent is Agent.HOST and c.function == function]
     if made:
-        inner = _explain_call(artifact, made[0], artifact.calls[made[0]])
+        made_by = made[min(turn, len(made) - 1)]
+        inner = _explain_call(artifact, made_by, artifact.calls[made_by])
         rows += [("call", inner.rows[0][1]), *inner.rows[1:]]
         facts["call"] = inner.facts
     else:
