@@ -30,7 +30,7 @@ from .lower.layer import Layer, LayerGraph, Limits, StorageTraits, assign
 from .lower.operands import INT32, Arithmetic, LayerTensor, Operand, Output, Padding, TensorView, Window
 from .lower.scaling import UNITY, Scale, conv_scale, mean_scale, real_mean_scale, reciprocal_scale
 from .reading.reader import MAX_STRIDE
-from .schedule.blocks import place_of
+from .schedule.blocks import Blocks, place_of
 from .schedule.prefetch.timed_program import port_cycles
 from .schedule.rams import ceil_div
 from .stream.isa import ElementwiseMode, PoolMode
@@ -467,7 +467,8 @@ def _cycles(
     graph = LayerGraph("im2col", tensors, layers[0].inputs, (layers[-1].output,), layers, arithmetic)
     own = memory_map.regions[max(memory_map.regions)]
     near = replace(memory_map, regions=dict.fromkeys(memory_map.regions, own))
-    builder = Builder(accelerator, near)
+    blocks = Blocks(accelerator, near)
+    builder = Builder(accelerator, blocks, blocks)
     storage = assign(builder, graph)
     context = EmitContext(builder, tensors, storage, arithmetic is Arithmetic.REAL)
     for layer in layers:

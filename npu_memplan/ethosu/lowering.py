@@ -10,7 +10,7 @@ worst operation, whether inputs may be overwritten or not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from .lower.operands import Arithmetic
 from .program.hazards import in_place_distances
 from .program.overlap import NOTHING, find_overlaps, shared_bytes, span_distances
 from .program.program import BufferRole, NpuOperation, NpuProgram
-from .schedule.blocks import BlockError
+from .schedule.blocks import BlockError, Blocks
 from .schedule.constants import loaded_table, read_table, share_bytes
 from .schedule.rams import round_up
 from .stream.fields import FEATURE_MAPS
@@ -235,6 +235,15 @@ class LoweringTarget:
     memory_map: MemoryMap | None = None  # around the NPU, the last region's has the maps; None: its default system's
     for_cycles: bool = False  # they count more than bytes
     sums_by_rows: bool = False  # of sums over whole maps
+    blocks: dict[str, tuple[Blocks, Blocks]] = field(default_factory=dict, repr=False, compare=False)  # of each NPU
+
+    def blocks_for(self, accelerator: Architecture) -> tuple[Blocks, Blocks]:
+        """The blocks of kernels in its memories, and with their constants near, chosen once for all functions."""
+        if accelerator.name not in self.blocks:
+            memory_map = self.memory_map or default_memory_map(accelerator)
+            near = memory_map.with_constants_near()
+            self.blocks[accelerator.name] = Blocks(accelerator, memory_map), Blocks(accelerator, near)
+        return self.blocks[accelerator.name]
 
 
 FEW_BYTES = LoweringTarget()
@@ -264,7 +273,7 @@ def lower(
     graph = fold_transposes(fold_types(fold_gathers(fold_pads(graph))))
     graph = sum_by_rows(graph) if lowering_target.sums_by_rows else graph
     graph = fold_tables(_for_cycles(graph, accelerator, memory_map) if lowering_target.for_cycles else graph)
-    builder = Builder(accelerator, memory_map, lowering_target.fast_region)
+    builder = Builder(accelerator, *lowering_target.blocks_for(accelerator), lowering_target.fast_region)
     storage = assign(builder, graph, lowering_target.for_cycles)
     context = EmitContext(
         builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL, lowering_target.for_cycles

@@ -37,7 +37,6 @@ from ..stream.fields import (
 )
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode, Rounding, Upscale
 from ..stream.isa import Register as R
-from ..time import MemoryMap
 from ..time.traffic import run
 from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
 from .languages import FORMS, Streams
@@ -73,12 +72,9 @@ class LayerRefusedError(LoweringError, RefusalError):
 class Builder:
     """Collects buffers, constants and operations of one program."""
 
-    def __init__(self, accelerator: Architecture, memory_map: MemoryMap, fast_region: int = -1) -> None:
-        self.accelerator = accelerator
-        self._blocks, self._near = (
-            Blocks(accelerator, memory_map),
-            Blocks(accelerator, memory_map.with_constants_near()),
-        )
+    def __init__(self, accelerator: Architecture, blocks: Blocks, near: Blocks, fast_region: int = -1) -> None:
+        """`near`: blocks with constants in the NPU's own memory."""
+        self.accelerator, self._blocks, self._near = accelerator, blocks, near
         self._form = FORMS[accelerator.language]
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.operator = -1  # of the source model, whose operations come next
