@@ -58,12 +58,11 @@ def variable_copies(operator: CpuOperator) -> tuple[tuple[int, int], ...]:
 
 
 def may_look(network: Network, read: CpuOperator) -> bool:
-    """Whether what READ_VARIABLE makes may be the state itself: it is not read after the state is assigned."""
+    """Whether what READ_VARIABLE makes may be the state itself: nothing names the state again once it is assigned."""
     later = [o for o in network.operators if isinstance(o, CpuOperator) and o.inputs[:1] == read.inputs[:1]]
     later = later[later.index(read) + 1 :]
     assigned = next((i for i, o in enumerate(later) if o.name == "ASSIGN_VARIABLE"), len(later))
-    again = any(o.name == "READ_VARIABLE" for o in later[assigned:])
-    return not again and read.outputs[0] not in network.outputs
+    return not later[assigned + 1 :] and read.outputs[0] not in network.outputs
 
 
 def reads_first(network: Network, source: Network) -> Network:

@@ -146,6 +146,19 @@ def test_loops_and_branches_in_one_function(case, options, tmp_path):
     assert {o.claim.exactness.value for o in artifact.operators} == {"exact"}
 
 
+@pytest.mark.parametrize("options", [HOST, TVM], ids=lambda o: o.accelerator)
+@pytest.mark.parametrize("condition", [True, False])
+def test_a_constant_condition_takes_one_branch(condition, options, tmp_path):
+    """The branch that is not taken returns what it is given, the other one computes."""
+    graph = ModelBuilder([branch("ADD MUL"), branch("")])
+    data, given = graph.tensor(SHAPE, "int8", 0.05, 3), graph.constant(np.array([condition]))
+    chosen, limited = (graph.tensor(SHAPE, "int8", 0.05, 3) for _ in range(2))
+    graph.operator("IF", [given, data], [chosen], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=2)
+    graph.operator("RELU", [chosen], [limited])
+    artifact = equals_reference(graph.made([data], [limited, chosen]).finish(), tmp_path, 2, options)
+    assert not any(call.conditional for call in artifact.calls)
+
+
 def test_a_branch_keeps_no_sum_that_nothing_reads(tmp_path):
     """Names that clash in one function have numbers behind them; compilers warn of what is set and not read."""
     equals_reference(at_its_limit(), tmp_path)

@@ -103,6 +103,23 @@ def assigned_early() -> bytes:
     return graph.made([data], [add(graph, old, data)]).finish()
 
 
+def assigned_back() -> bytes:
+    """What was read is assigned again after the variable had another content."""
+    graph = ModelBuilder([])
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    old = read(graph, "v")
+    assign(graph, "v", data)
+    total = add(graph, old, data)
+    assign(graph, "v", total)
+    assign(graph, "v", old)
+    return graph.made([data], [total]).finish()
+
+
+@pytest.mark.parametrize("options", [HOST, PRODUCERS[2]], ids=lambda o: f"{o.accelerator}-{o.npu_compiler}")
+def test_a_variable_that_gets_its_old_content_back(options, tmp_path):
+    equals_reference(assigned_back(), tmp_path, 5, options)
+
+
 @pytest.mark.parametrize("options", PRODUCERS, ids=lambda o: f"{o.accelerator}-{o.npu_compiler}")
 @pytest.mark.parametrize("model", [running_sum, two_at_a_time, assigned_early], ids=lambda m: m.__name__)
 def test_variables_are_states(model, options, tmp_path):

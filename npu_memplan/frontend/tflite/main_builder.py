@@ -251,12 +251,21 @@ class MainBuilder:
         self.updated += [self.values[index] for index in state]
 
     def _add_if(self, operator: CpuOperator) -> None:
-        """Either of two subgraphs, whose operators the host runs."""
+        """Either of two subgraphs, whose operators the host runs; one alone where the condition is a constant."""
         builder = self.block_builder
-        condition = self.value(operator.inputs[0])
+        condition = self.network.tensors[operator.inputs[0]]
         given = [self.value(index) for index in operator.inputs[1:]]
+        graphs = [graph for _, graph in branches_of(self.network, operator)]
+        if condition.data is not None:
+            graph = graphs[0 if condition.array().any() else 1]
+            side = MainBuilder(graph, self)
+            side.values.update(zip(graph.inputs, given, strict=True))
+            for inner in graph.cpu_operators:
+                side.host_operator(inner)
+            self.values.update(zip(operator.outputs, map(side.value, graph.outputs), strict=True))
+            return
         sides = []
-        for _, graph in branches_of(self.network, operator):
+        for graph in graphs:
             side = MainBuilder(graph, self)
             side.values.update(zip(graph.inputs, given, strict=True))
             builder._begin_binding_block()
@@ -267,7 +276,7 @@ class MainBuilder:
                 results = [builder.emit(value) for value in made]  # names of the branch's own
             body = results[0] if len(results) == 1 else relax.Tuple(results)
             sides.append(relax.SeqExpr([builder._end_block()], body))
-        self._bind_all(operator.outputs, relax.If(condition, *sides))
+        self._bind_all(operator.outputs, relax.If(self.value(operator.inputs[0]), *sides))
 
     def _label(self, index: int) -> str:
         return self.network.tensors[index].name or f"tensor{index}"
