@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..names import printable_text
 from .checks import DamagedError, check_network, check_tensor, with_index_ranges
 from .executorch.program import is_program
-from .flatbuffer import FlatbufferError, NetworkError, verify_flatbuffer
+from .flatbuffer import FlatbufferError, NetworkError, UnsupportedModelError, verify_flatbuffer
 from .frameworks import is_onnx, is_torch
 from .network import CpuOperator, Network
 from .operators import ContradictionError, validate_network
@@ -258,13 +258,18 @@ def _operator(model: Any, table: Any, index: int, tensors: tuple[Tensor, ...], n
     inputs = _tensor_indices(table.InputsAsNumpy(), tensors, f"inputs of operator {index} of {name}")
     outputs = _tensor_indices(table.OutputsAsNumpy(), tensors, f"outputs of operator {index} of {name}")
     builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-    custom = printable_text(code.CustomCode() or b"")
+    known = _builtin_names().get(builtin, f"operator {builtin}")
+    custom = printable_text(code.CustomCode() or b"") if known == "CUSTOM" else ""  # of others nothing reads it
+    if custom in _builtin_names().values():
+        raise UnsupportedModelError(
+            f"operator {index} of {name} is a custom operator with a built-in one's name, {custom}; give it another"
+        )
     if custom == "ethos-u":
         return npu_call(index, inputs, outputs, tensors, name)
     intermediates = table.IntermediatesAsNumpy() if table.IntermediatesLength() else ()
     return CpuOperator(
         index=index,
-        name=custom or _builtin_names().get(builtin, f"operator {builtin}"),
+        name=custom or known,
         builtin_code=builtin,
         inputs=inputs,
         outputs=outputs,

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import tflite
 
 from npu_memplan.compiler import compile_model
 from npu_memplan.errors import InternalError
@@ -27,6 +28,28 @@ def test_a_flex_operator() -> None:
     x, y = TensorSpec((1, 4), "float32"), TensorSpec((1, 4), "float32")
     with pytest.raises(UnsupportedModelError, match=r"operator 0 FlexErf\n(?s:.*)TensorFlow's own, which needs"):
         import_host_only(single_operator("custom:FlexErf", [x], [y]).finish())
+
+
+@pytest.mark.parametrize("name", ["RELU", "ADD", "CUSTOM"])
+def test_a_custom_operator_with_the_name_of_a_built_in_one(name: str) -> None:
+    """It was compiled as that one, and called exact."""
+    x, y = TensorSpec((1, 4), "int8", 0.1), TensorSpec((1, 4), "int8", 0.1)
+    with pytest.raises(UnsupportedModelError, match=f"is a custom operator with a built-in one's name, {name}"):
+        read_network(single_operator(f"custom:{name}", [x], [y]).finish())
+
+
+def test_a_custom_code_of_a_built_in_operator_names_nothing() -> None:
+    x, y = TensorSpec((1, 4), "int8", 0.1), TensorSpec((1, 4), "int8", 0.1)
+    data = single_operator("custom:MyOp", [x], [y]).finish()
+    custom, relu = tflite.BuiltinOperator.CUSTOM, tflite.BuiltinOperator.RELU
+    model = tflite.Model.GetRootAs(data)
+    code = model.OperatorCodes(0)
+    changed = bytearray(data)
+    fields = [code._tab.Pos + code._tab.Offset(offset) for offset in (4, 10)]  # the code of 8 bits, and of 32
+    for place, size in zip(fields, (1, 4), strict=True):
+        assert int.from_bytes(data[place : place + size], "little") == custom
+        changed[place : place + size] = relu.to_bytes(size, "little")
+    assert [o.name for o in read_network(bytes(changed)).cpu_operators] == ["RELU"]
 
 
 @pytest.mark.parametrize("dtype", ["variant", "string"])
