@@ -86,14 +86,14 @@ FAULTS = (
         "npu_memplan/frontend/host_ops/reduction.py",
         "select(total > 0, half, -half)",
         "half",
-        "tests/host_ops/test_elements.py",
+        "tests/exactness/test_drawn_operators.py",
     ),
     Fault(
         "host operators: a mean at the upper border counts what is outside",
         "npu_memplan/frontend/host_ops/reduction.py",
         "int_constant(0), int_constant(0) - origin",
         "int_constant(0), int_constant(0)",
-        "tests/host_ops/test_elements.py",
+        "tests/exactness/test_drawn_operators.py",
     ),
     Fault(
         "encoder: an address loses its upper bits",

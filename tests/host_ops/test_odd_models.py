@@ -30,6 +30,18 @@ def test_softmax_of_one_class(bit_exact) -> None:
     bit_exact([unary(np.random.default_rng(0), "SOFTMAX", **options).finish()])
 
 
+def test_forms_that_random_networks_lack(bit_exact) -> None:
+    powers = [
+        write_model(kind, [TensorSpec((4, 300), "int16", scale)], [TensorSpec((4, 300), "int16", 2.0**-15)])
+        for kind in ("LOGISTIC", "TANH")
+        for scale in (2.0**-12, 2.0**-11)
+    ]
+    wide = write_model("QUANTIZE", [TensorSpec((1, 200), "int8", 0.05, 5)], [TensorSpec((1, 200), "int32", 1e-7)])
+    x, y = TensorSpec((2, 3, 4, 2), "int8", 0.1, 4), TensorSpec((2, 7, 5, 2), "int8", 0.1, 4)
+    corners = ("ResizeBilinearOptions", {"AlignCorners": True})
+    bit_exact([*powers, wide, write_model("RESIZE_BILINEAR", [x, constant((7, 5))], [y], corners)])
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_a_factor(dtype: str, bit_exact: Callable[..., Any]) -> None:
     bit_exact([times_zeros("MUL", dtype)])

@@ -46,13 +46,6 @@ def leaky_relu(slope: float, ratio: float) -> Case:
     )
 
 
-@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
-@pytest.mark.parametrize("ratio", [1.0, 0.93, 0.501, 2.7, 0.013])
-@pytest.mark.parametrize("slope", [0.0, 0.1, 0.5, 0.97, 1.0, 1.3])
-def test_leaky_relu_equals_the_reference(npu: str, slope: float, ratio: float) -> None:
-    equals_reference(leaky_relu(slope, ratio), npu, 5)
-
-
 @pytest.mark.parametrize(("slope", "last"), [(0.1, ElementwiseMode.MAX), (1.3, ElementwiseMode.ADD)])
 def test_the_larger_product_is_the_result_where_the_slope_is_small(slope: float, last: ElementwiseMode) -> None:
     npu = "ethos-u55-256"
@@ -62,18 +55,7 @@ def test_the_larger_product_is_the_result_where_the_slope_is_small(slope: float,
     assert all(buffer.role is not BufferRole.CONSTANTS for buffer in program.buffers)
 
 
-CASES = [
-    Case(f"prelu_{depth}_{per_channel}", "prelu", partial(prelu, per_channel=per_channel, shape=(1, 5, 6, depth)))
-    for depth, per_channel in ((16, True), (37, True), (24, False))
-]
 NPU = accelerator("ethos-u55-256")
-SIDE_BY_SIDE = [Op.POOL, Op.ELEMENTWISE, Op.ELEMENTWISE, Op.POOL]
-
-
-@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-256", "ethos-u65-512"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_prelu_equals_the_reference(case: Case, npu: str) -> None:
-    assert equals_reference(case, npu, 3, LoweringTarget(for_cycles=True)).operations == SIDE_BY_SIDE
 
 
 def lowered(shape: tuple[int, ...], for_cycles: bool) -> Lowered:
@@ -136,15 +118,6 @@ def test_all_inputs_equal_the_reference(kind: str) -> None:
             ifm = LayerTensor("x", (1,), "int8", float(np.float32(scale)), zero)
             found = TABLES[kind](ifm, LayerTensor("y", (1,), "int8", *STANDARD[kind]))
             assert np.array_equal(found, wanted), (scale, zero)
-
-
-@pytest.mark.parametrize("kind", STANDARD)
-def test_native_lowering_runs_it_exactly(kind: str, tmp_path: Path) -> None:
-    made = model(kind, [(1 / 128, 0)], STANDARD[kind]).finish()
-    (operator,) = in_steps.equals_reference(
-        made, tmp_path, 1, CompileOptions(npu_compiler="tvm", objective="bytes")
-    ).operators
-    assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.EXACT)
 
 
 @pytest.mark.parametrize("kind", STANDARD)

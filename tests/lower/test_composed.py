@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,51 +29,7 @@ NPU = "ethos-u55-256"
 # ---------------------------------------------------------------------- PReLU
 
 
-def prelu(slopes: tuple[int, ...] = (1, 1, 10), scales: tuple[float, float] = (0.05, 0.06), zero: int = 3) -> bytes:
-    values = np.random.default_rng(len(slopes) + zero + 128).integers(-128, 128, slopes)
-    inputs = [TensorSpec((1, 5, 6, 10), "int8", scales[0], -7), constant(values, "int8", 0.01, zero)]
-    return write_model("PRELU", inputs, [TensorSpec((1, 5, 6, 10), "int8", scales[1], 11)])
-
-
-@pytest.mark.parametrize("slopes", [(1, 1, 10), (1, 1, 1), (5, 6, 10), (1, 6, 1)])
-def test_prelu_with_a_slope_for_each_channel_or_element(slopes: tuple[int, ...]) -> None:
-    equals_reference(prelu(slopes), NPU)
-
-
-@pytest.mark.parametrize("scales", [(0.05, 0.05), (0.2, 0.001), (0.001, 0.9), (0.03, 0.02)])
-def test_prelu_at_scales_that_saturate_and_vanish(scales: tuple[float, float]) -> None:
-    equals_reference(prelu(scales=scales, zero=-128), NPU)
-
-
-def test_prelu_with_computed_slopes() -> None:
-    x, a, y = (TensorSpec((1, 5, 6, 10), "int8", 0.05, z) for z in (3, -4, 5))
-    equals_reference(write_model("PRELU", [x, a], [y]), NPU)
-
-
-def test_prelu_on_other_npus() -> None:
-    for npu in ("ethos-u55-32", "ethos-u55-128", "ethos-u65-512"):
-        equals_reference(prelu(), npu)
-
-
 # ---------------------------------------------------------------------- squared difference
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"ratio": 0.8},
-        {"ratio": 17.3},
-        {"ratio": 0.4, "second": (1, 1, 1, 9)},
-        {"ratio": 1.7, "second": (1, 6, 1, 9), "reverse": True},
-        {"ratio": 0.7, "second": (1, 1, 1, 9), "is_constant": True},
-        {"ratio": 2.9, "is_constant": True, "reverse": True},
-        {"same": True},
-    ],
-    ids=str,
-)
-def test_squared_difference(options: dict[str, object]) -> None:
-    made: Any = partial(binary, name="SQUARED_DIFFERENCE", **options)
-    equals_reference(Case(str(options), "binary", made), NPU)
 
 
 def test_unsigned_squared_differences_stay_on_the_host() -> None:
@@ -262,11 +216,6 @@ def _check(model: bytes, npu: str = "ethos-u55-256") -> None:
 )
 def test_equals_the_reference(options: dict[str, float]) -> None:
     _check(lstm(**options))
-
-
-@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512"])
-def test_equals_the_reference_on_every_npu(npu: str) -> None:
-    _check(lstm(units=20), npu)
 
 
 def test_what_stays_on_the_host_says_why() -> None:

@@ -110,18 +110,6 @@ def test_slices_equal_the_reference(depth: int, index: str) -> None:
         assert operations(slices(depth, dtype, index, bool(table)), npu, 3) == [*joined, Op.DMA_START]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_rows_equal_the_reference(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    shape = tuple(int(v) for v in rng.integers(1, 9, rng.integers(1, 5)))
-    axis = int(rng.integers(len(shape)))
-    shared = int(rng.integers(axis + 1))
-    indices = (*shape[:shared], *(int(v) for v in rng.integers(1, 6, rng.integers(0, 5 - len(shape) + 1))))
-    words = {"dtype": str(rng.choice(["int8", "uint8", "int16"])), "index": str(rng.choice(["int32", "int64"]))}
-    table = bool(rng.integers(2))
-    operations(gather(shape, indices, axis, shared, table=table, **words), str(rng.choice(NPUS)), seed)
-
-
 def operations(made: ModelBuilder, npu: str, seed: int) -> list[Op]:
     """What the NPU does of a model, all of which it does with results that equal the reference's."""
     network = read_network(made.finish())

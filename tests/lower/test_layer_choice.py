@@ -132,13 +132,6 @@ def case(kernel: int, padding: int = VALID, dtype: str = "int8") -> Case:
     return Case(f"transposed_{kernel}_{padding}_{dtype}", "transpose_conv", made)
 
 
-@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-256", "ethos-u65-512"])
-@pytest.mark.parametrize("padding", [SAME, VALID])
-@pytest.mark.parametrize(("kernel", "dtype"), [(1, "int8"), (2, "uint8"), (3, "int16"), (4, "int8"), (32, "int8")])
-def test_equals_the_reference(kernel: int, dtype: str, padding: int, npu: str) -> None:
-    equals_reference(case(kernel, padding, dtype), npu, 3)
-
-
 @pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u65-512", "ethos-u85-256"])
 @pytest.mark.parametrize(("kernel", "dtype", "padding"), [(1, "int8", VALID), *(
     (kernel, dtype, padding) for kernel, dtype in ((2, "int8"), (3, "uint8"), (4, "int16"), (5, "int8"))

@@ -18,7 +18,7 @@ from npu_memplan.ethosu.program.access import FeatureMap, Kernel
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference
 from tests.support.on_model import npu_graph
-from tests.support.operator_models import SAME, VALID, convolution, quantize
+from tests.support.operator_models import convolution, quantize
 from tests.support.single_operators import Case
 
 pytest.importorskip("tflite_micro")
@@ -107,26 +107,6 @@ TAKEN: dict[str, tuple[dict[str, Any], list[tuple[int, int, int]]]] = {
 def test_the_fastest_way_is_taken(label: str) -> None:
     options, expected = TAKEN[label]
     assert kernels(model(label, **options), "ethos-u55-256") == expected
-
-
-EXACT: dict[str, dict[str, Any]] = {
-    **{f"{w}{p}": {**THREE, "shape": (11, w, 3), "padding": p} for w in (16, 17) for p in (SAME, VALID)},
-    **{f"k{k}s{s}": {"kernel": (3, k), "stride": (1, s), "shape": (9, 12, 1)} for k in (2, 5) for s in (1, 2, 3)},
-    "uint8": {**ONE, "stride": (2, 2), "dtype": "uint8"},
-    "int16": {**ONE, "stride": (2, 2), "dtype": "int16"},
-    "uint8_runs": {**THREE, "shape": (11, 16, 2), "dtype": "uint8"},
-    "int16_runs": {**THREE, "shape": (11, 16, 2), "dtype": "int16"},
-    "one_input_channel_with_a_multiplier": {
-        **{"kernel": (3, 3), "stride": (2, 2), "shape": (12, 12, 1)},
-        **{"depthwise": True, "multiplier": 8},
-    },
-}
-
-
-@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-256", "ethos-u65-512"])
-@pytest.mark.parametrize("label", EXACT)
-def test_equals_the_reference(label: str, npu: str) -> None:
-    equals_reference(model(label, **EXACT[label]), npu, 5)
 
 
 ROWS = {

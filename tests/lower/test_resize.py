@@ -7,7 +7,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 from npu_memplan.ethosu.stream.isa import Op
@@ -29,22 +28,6 @@ CASES: dict[str, dict[str, Any]] = {
     "a pixel to columns": {"kind": NEAREST, "out": (17, 3)} | ONE,
     "many channels": {"kind": BILINEAR, "half": True, "factor": 4, "depth": 20},
 }
-NEAREST_SIZES = ((10, 12), (20, 24), (5, 12), (15, 6), (35, 24), (40, 48))
-BILINEAR_SIZES = ((10, 12), (20, 24), (5, 12), (20, 6), (40, 12))
-SIZES: list[dict[str, Any]] = [
-    *({"kind": NEAREST, "out": out, "half": half} for out in NEAREST_SIZES for half in (False, True)),
-    *({"kind": BILINEAR, "out": out, "half": half, "depth": 17} for out in BILINEAR_SIZES for half in (False, True)),
-    *(
-        {"kind": kind, "out": out, "align": True}
-        for kind in (NEAREST, BILINEAR)
-        for out in ((9, 11), (17, 21), (5, 11), (33, 6))
-    ),
-    *(
-        {"kind": BILINEAR, "size": size, "out": out, "half": half}
-        for size, out in (((1, 6), (4, 24)), ((5, 1), (20, 4)), ((1, 1), (2, 2)))
-        for half in (False, True)
-    ),
-]
 
 
 def case(label: str, **options: Any) -> Case:
@@ -55,11 +38,6 @@ def case(label: str, **options: Any) -> Case:
 @pytest.mark.parametrize("label", CASES)
 def test_equals_the_reference(label: str, npu: str) -> None:
     equals_reference(case(label, **CASES[label]), npu, 3)
-
-
-@pytest.mark.parametrize("options", SIZES, ids=str)
-def test_sizes_equal_the_reference(options: dict[str, Any]) -> None:
-    equals_reference(case(str(options), **options), "ethos-u55-256")
 
 
 ON_U85: dict[str, dict[str, Any]] = {
@@ -79,17 +57,6 @@ ON_U85: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("label", ON_U85)
 def test_one_operation_of_ethos_u85_equals_the_reference(label: str, macs: int) -> None:
     assert equals_reference(case(label, **ON_U85[label]), f"ethos-u85-{macs}", 3).operations == [Op.RESIZE]
-
-
-@pytest.mark.parametrize("kind", [BILINEAR, NEAREST])
-@pytest.mark.parametrize("way", [{}, {"align": True}, {"half": True}], ids=lambda way: "".join(way) or "plain")
-@pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_any_ratio_of_ethos_u85_equals_the_reference(kind: str, way: dict[str, bool], dtype: str) -> None:
-    rng = np.random.default_rng([*kind.encode(), len(way)])
-    for macs in (128, 256, 512, 1024, 2048):
-        size, out = (tuple(int(n) for n in rng.integers(least, most, 2)) for least, most in ((6, 19), (7, 41)))
-        made = case(f"{size} to {out}", kind=kind, size=size, out=out, dtype=dtype, **way)
-        assert equals_reference(made, f"ethos-u85-{macs}", 3).operations == [Op.RESIZE]
 
 
 U55, U85 = "ethos-u55-256", "ethos-u85-256"
