@@ -138,6 +138,7 @@ SWITCH = Words(bool, lambda _: ())
 _ARENA = "arena="
 _KERNELS = f"{CMSIS_NN}="
 _LONGEST_MS = 1_000_000_000  # in cycles of any clock an integer
+_LONGEST_S = 1_000_000  # of a search; timers take no more than 24 days
 ON_HOST = Words(lambda words: tuple(word.upper() for word in words), lambda names: (",".join(names),), lists=True)
 IN_PYTHON = Words(tuple, ON_HOST.write, lists=True, owns=lambda word: word.endswith(".py"))
 EXTERNAL = Words(_read_external, _write_external, lists=True, owns=lambda w: "=" in w and not w.startswith(_KERNELS))
@@ -438,6 +439,10 @@ class CompileOptions:
             )
 
     def _check_speed(self) -> None:
+        if self.time_limit_s is not None and not 0 < self.time_limit_s <= _LONGEST_S:
+            raise OptionError(
+                f"--effort {self.time_limit_s:g} is no time; give seconds, more than 0 and at most {_LONGEST_S:,}"
+            )
         if self.max_ms is None:
             return
         if not 0 < self.max_ms <= _LONGEST_MS:

@@ -16,6 +16,7 @@ from functools import partial
 from operator import gt
 
 from .. import planners, verify
+from ..errors import RefusalError
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.constants import constant_blocks, in_place
 from ..ethosu.schedule.order import chain_kernels, reorder_operations
@@ -147,19 +148,22 @@ def _search(
     ours: list[Planned] = []
     theirs: Sequence[int] = ()  # of Vela's stream in its own arena, whether that fits here or not
     reference: Sequence[float] = ()
-    if options.npu_compiler != "tvm":
-        requested = replace(options, npu_compiler="vela", stripes=False)
-        with attempts.attempt_by(VELA):
-            theirs = rank.vela_cycles(models.lower(requested))
-            extracted = models.extract(requested, VELA)
-            lifted = _with_original(_plan_lifted(extracted), rank)
-        reference = reference_cycles(theirs, lifted, bool(lifted) and lifted[-1].extracted is extracted, rank)
-        if lifted:
-            bound = port_bound(lifted[0], memory_map)
-            near = nominal(lifted[0])[0] <= _HOPE * _CLOSE * bound
-            searched = search_programs(lifted, rank, budget, reference) if near else None
-            if searched is not None and searched.cycles[0] <= _enough(lifted[0]) * bound:
-                return searched, theirs
+    known = attempts if options.npu_compiler != "tvm" else Attempts()
+    requested = replace(options, npu_compiler="vela", stripes=False)
+    with known.attempt_by(VELA):
+        theirs = rank.vela_cycles(models.lower(requested))
+        extracted = models.extract(requested, VELA)
+        lifted = _with_original(_plan_lifted(extracted), rank)
+    reference = reference_cycles(theirs, lifted, bool(lifted) and lifted[-1].extracted is extracted, rank)
+    if options.npu_compiler == "tvm":  # it is compared by the same limits
+        known.settle_errors(True, (RefusalError,))
+        theirs, lifted = (), []
+    if lifted:
+        bound = port_bound(lifted[0], memory_map)
+        near = nominal(lifted[0])[0] <= _HOPE * _CLOSE * bound
+        searched = search_programs(lifted, rank, budget, reference) if near else None
+        if searched is not None and searched.cycles[0] <= _enough(lifted[0]) * bound:
+            return searched, theirs
     if options.npu_compiler != "vela":
         most = (rank.untimed_calls(lifted[0].extracted.loaded), rank(lifted[0])[0]) if lifted else None
         with attempts.attempt_by(OURS):

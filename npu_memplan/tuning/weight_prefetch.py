@@ -128,7 +128,11 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking, budget: Sear
             return preferred
         more = _search_within(plain, fast, _used_bytes(preferred.best, fast), result.reference, rank, budget)
         known = [(one, cycles_by_model(one, rank)) for one in more if one.rank[1] <= preferred.best.rank[1]]
-        agreed = [(one.rank, one, cycles) for one, cycles in known if all(map(le, cycles, preferred.cycles))]
+        agreed = [
+            (one.rank, one, cycles)
+            for one, cycles in known
+            if all(map(le, cycles[:-1], preferred.cycles)) and not _is_above(cycles, result.reference)
+        ]
         if not agreed:
             return preferred
         _, best, cycles = min(agreed, key=lambda row: row[0])

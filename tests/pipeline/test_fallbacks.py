@@ -52,7 +52,7 @@ def test_searches_in_python_are_reported(no_compiler: None, cli: Callable[..., A
 
 
 def test_a_time_limit_ends_the_comparison_of_programs(cli: Callable[..., Any], tmp_path: Path) -> None:
-    made = cli.ok("compile", MODEL, "--pool", "sram=16KiB", "--effort", "0", "-q", "-o", tmp_path / "made")
+    made = cli.ok("compile", MODEL, "--pool", "sram=16KiB", "--effort", "1e-6", "-q", "-o", tmp_path / "made")
     line = "--effort ended the search for the fastest program: the best so far was taken"
     assert made.err == f"npu-memplan: {line}\n"
     assert line in Artifact.load(tmp_path / "made").notes

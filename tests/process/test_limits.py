@@ -86,6 +86,8 @@ def test_numbers_that_no_clock_has_are_refused(number: float) -> None:
     """They ended as internal faults, of an integer that is infinite, and of a choice of nothing."""
     with pytest.raises(OptionError, match="is no time; give milliseconds"):
         CompileOptions(max_ms=number).resolve_defaults()
+    with pytest.raises(OptionError, match="is no time; give seconds"):
+        CompileOptions(time_limit_s=number).resolve_defaults()
     model = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"
     with pytest.raises(ApplicationError, match="is not above 0, or above"):
         link([model], CompileOptions(), "app", lambda *_: pytest.fail("it began"), rates={"hello_world_int8": number})

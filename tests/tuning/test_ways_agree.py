@@ -176,6 +176,11 @@ def test_one_backend_keeps_within_velas_bytes_on_a_board(npu_compiler: str) -> N
     assert any(note.startswith(FASTER) for note in planned.extracted.loaded.notes)
 
 
+def test_one_backend_is_compared_by_the_limits_of_both() -> None:
+    path = network("vww_96_int8")
+    assert cost(path, "--npu-compiler tvm") == cost(path, "")
+
+
 def test_a_stream_that_is_not_exact_is_compared_with_native_lowering() -> None:
     """Though it takes hardly more cycles than the port needs for its constants."""
     path = network("ad01_int8")
