@@ -66,10 +66,16 @@ def may_look(network: Network, read: CpuOperator) -> bool:
 
 
 def reads_first(network: Network, source: Network) -> Network:
-    """`network`, which Vela made of `source`, with variables read before they are assigned, as in `source`."""
+    """`network`, which Vela made of `source`, with variables read before they are assigned, once, as in `source`."""
     assigned: set[int] = set()
     for operator in source.cpu_operators:
         if operator.name == "ASSIGN_VARIABLE":
+            if operator.inputs[0] in assigned:
+                raise UnsupportedModelError(
+                    f"{source.name}: operator {operator.index} assigns variable "
+                    f"{source.tensors[operator.inputs[0]].name!r} again; Vela takes no notice of the order: assign it "
+                    "once, or compile with --npu-compiler tvm"
+                )
             assigned.add(operator.inputs[0])
         elif operator.name == "READ_VARIABLE" and operator.inputs[0] in assigned:
             raise UnsupportedModelError(
@@ -211,8 +217,8 @@ def with_kept_variables(network: Network) -> Network:
 def starting_as(network: Network, source: Network) -> Network:
     """`network`, which Vela made of `source`; its kept variables start with what they start with in `source`.
 
-    `UnsupportedModelError` where `source` has no variable of that name, assigns one twice, or has an operator that
-    takes the old content of one and that the assigned value does not depend on: Vela may have overwritten it by then.
+    `UnsupportedModelError` where `source` has no variable of that name, or has an operator that takes the old content
+    of one and that the assigned value does not depend on: Vela may have overwritten it by then.
     """
     if any(kept_variables(network)):
         _check_order(source)
@@ -246,12 +252,6 @@ def _check_order(source: Network) -> None:
         taken = {looks_at[i] for i in operator.inputs if i in looks_at}
         if operator.name == "ASSIGN_VARIABLE":
             variable, value = operator.inputs
-            if variable in gone:
-                raise UnsupportedModelError(
-                    f"{source.name}: operator {operator.index} assigns variable "
-                    f"{source.tensors[variable].name!r} again; Vela takes no notice of the order on this "
-                    "NPU: assign it once, or compile with --npu-compiler tvm"
-                )
             gone.add(variable)
             late = sorted(takers.get(variable, set()) - behind.get(value, frozenset()))
             if late:

@@ -343,7 +343,9 @@ def test_a_file_for_tflite_micro_keeps_the_order_of_variables(
         np.testing.assert_array_equal(ours.run(inputs).outputs[0], theirs.step(inputs)[0])
 
 
-def test_a_variable_that_is_assigned_twice_is_not_velas() -> None:
+@pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u85-256"])
+def test_a_variable_that_is_assigned_twice_is_not_velas(npu: str) -> None:
+    """Where the CPU assigns it, Vela's file has the assignments in another order."""
     graph = ModelBuilder()
     data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
     assign(graph, "total", data)
@@ -351,7 +353,7 @@ def test_a_variable_that_is_assigned_twice_is_not_velas() -> None:
     assign(graph, "total", total)
     model = graph.made([data], [total]).finish()
     with pytest.raises(UnsupportedModelError, match="operator 4 assigns variable 'total' again"):
-        import_tflite(model, VelaOptions("ethos-u85-256"), (), "twice")
+        import_tflite(model, VelaOptions(npu), (), "twice")
 
 
 POSITIONS, WIDTH = 8, 16
