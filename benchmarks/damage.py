@@ -32,9 +32,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kept_cases import KeptCases
-from tests.support.contrary_models import contrary_models
-from tests.support.damaged_files import (
+from benchmarks.damaged_files import (
     damaged_artifacts,
     damaged_boards,
     damaged_models,
@@ -42,6 +40,8 @@ from tests.support.damaged_files import (
     damaged_problems,
     damaged_programs,
 )
+from benchmarks.kept_cases import KeptCases
+from tests.support.contrary_models import contrary_models
 from tests.support.fork import run_in_fork
 
 REPOSITORY = Path(__file__).resolve().parent.parent

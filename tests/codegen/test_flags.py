@@ -12,20 +12,9 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT
 from npu_memplan.models.tflite import read_network
-from tests.exactness.test_host_operators import claimed, values
-from tests.support.many_operators import COMPILERS, EXTREMES, Together, networks_that_differ, run_sanitized, run_with
+from tests.exactness.test_host_operators import values
+from tests.support.many_operators import COMPILERS, EXTREMES, Together, run_sanitized, run_with
 from tests.support.operator_models import overflowing_model
-from tests.support.operator_table import row
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int16", "float32"])
-def test_operators_give_the_same_bytes(dtype: str, tmp_path: Path) -> None:
-    """Some of them in two ways; tests/exactness/test_host_operators.py has all."""
-    rng = np.random.default_rng(len(dtype))
-    cases = [row(kind, dtype, 0) for kind in list(claimed(dtype))[::6]]
-    networks = [read_network(case.build(), case.name) for case in cases]
-    together = Together(networks, [values(rng, network) for network in networks], tmp_path)
-    assert networks_that_differ(together, EXTREMES[1:3], run_sanitized(together)) == []
 
 
 def test_sums_beyond_int32_wrap_as_the_reference_does(tmp_path: Path) -> None:

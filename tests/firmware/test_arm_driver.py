@@ -16,8 +16,8 @@ from fvp_runner.base import RunOptions
 from fvp_runner.emulators.own_elf import run_elf
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
+from npu_memplan.target_data import load_board
 from tests.firmware.test_own_elf import BOARD, RUN_AND_TELL, expected_line
-from tests.support.emulated_boards import ethos_u85_board
 from tests.support.real_data import real_model
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
@@ -42,6 +42,18 @@ int main(void) {
 )
 # What the driver takes of CMSIS-Core, for those who have none.
 CMSIS = '#define __WFE() __asm__ volatile("wfe")\n#define __SEV() __asm__ volatile("sev")\n'
+
+
+def ethos_u85_board(folder: Path) -> Path:
+    """A board file in `folder`: Corstone-300's machine, which QEMU has, with an Ethos-U85 at the place of its NPU."""
+    shipped = load_board("corstone-300-u65").path
+    assert shipped is not None
+    text = re.sub(r'name = "corstone-300-u65"', 'name = "stand-in"', shipped.read_text(encoding="utf-8"))
+    text = re.sub(r"accelerators = .*", 'accelerators = ["ethos-u85-256"]', text)
+    text = text.replace("base = 0x48102000\nsize_bytes = 0x1000", "base = 0x48102000\nsize_bytes = 0x2000")
+    path = folder / "stand-in.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from tests.support.inputs import load_inputs
 from tests.support.operator_models import binary
 from tests.support.real_data import Models
 from tests.support.saving import save
-from tests.support.single_operators import Case, case
-from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, single_operator
+from tests.support.single_operators import Case
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -68,36 +68,6 @@ def test_npu_and_host_share_one_plan_and_are_exact(tmp_path: Path) -> None:
     agents = [call.agent for call in artifact.calls]
     assert agents == [Agent.NPU, Agent.HOST, Agent.NPU]
     assert on_host(artifact) == ["REDUCE_MIN"]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("conv_d4x4", "add_both_broadcast"),
-        *("argmax_depth", "matmul_int8"),  # unknown to TVM's frontend
-    ],
-)
-def test_an_operator_alone_on_the_host_is_exact(name: str, tmp_path: Path) -> None:
-    artifact = compiled_equals_reference(case(name).build(), tmp_path)
-    assert artifact.npu_operations == 0
-    assert artifact.notes == ()
-    assert all(o.reason for o in artifact.operators)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "out"),
-    [("DIV", "int8", (0.009, 3)), ("LESS", "bool", (None, 0)), ("LOG_SOFTMAX", "int8", (1 / 16, 127))],
-)
-def test_what_tvm_would_do_in_float_is_exact(
-    name: str, kind: str, out: tuple[float | None, int], tmp_path: Path
-) -> None:
-    b = ModelBuilder()
-    x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, -128), b.tensor((1, 4, 4, 8), kind, *out)
-    other = [] if name == "LOG_SOFTMAX" else [b.constant(np.arange(-60, 68, 16, np.int8), 0.04, -128)]
-    b.operator(name, [x, *other], [y], "DivOptions" if name == "DIV" else None)
-    artifact = compiled_equals_reference(b.made([x], [y]).finish(), tmp_path)
-    assert on_host(artifact) == [name]
-    assert artifact.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -189,31 +159,6 @@ def softmax(beta: float) -> bytes:
 def test_softmax_keeps_its_beta(tmp_path: Path) -> None:
     (operator,) = compiled_equals_reference(softmax(0.5), tmp_path).operators
     assert operator.reason == "TVM's TFLite frontend cannot import it: it forgets the softmax's beta of 0.5"
-
-
-@pytest.mark.parametrize(
-    ("block", "agent", "reason"),
-    [(2, Agent.NPU, ""), (9, Agent.HOST, "it takes 81 copies; at most 64 pay on the NPU")],
-)
-def test_what_tvm_would_call_its_run_time_for_is_exact_code(
-    block: int, agent: Agent, reason: str, tmp_path: Path
-) -> None:
-    x = TensorSpec((block * block, 2, 3, 5), "int8", 0.1, 3)
-    y = TensorSpec((1, 2 * block, 3 * block, 5), "int8", 0.1, 3)
-    sizes, crops = (constant(v) for v in ([block, block], [[0, 0], [0, 0]]))
-    b = single_operator("BATCH_TO_SPACE_ND", [x, sizes, crops], [y], "BatchToSpaceNDOptions", 2)
-    (operator,) = compiled_equals_reference(b.finish(), tmp_path).operators
-    assert (operator.agent, operator.reason) == (agent, reason)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_rows_at_constant_places_are_copied_by_the_npu(dtype: str, tmp_path: Path) -> None:
-    """TVM's operator for it has a pattern for channels of 8 bits alone."""
-    zero = 3 if dtype == "int8" else 0
-    x, y = TensorSpec((1, 7, 3, 5), dtype, 0.1, zero), TensorSpec((1, 4, 3, 5), dtype, 0.1, zero)
-    b = single_operator("GATHER", [x, constant([6, 0, 2, 4])], [y], "GatherOptions", 2, Axis=1)
-    (operator,) = compiled_equals_reference(b.finish(), tmp_path).operators
-    assert operator.agent is Agent.NPU
 
 
 def test_operators_that_nobody_can_run_are_named() -> None:

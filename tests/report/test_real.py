@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,47 +25,6 @@ from tests.support.entry import invoke
 from tests.support.real_data import Models
 
 Compiled = Callable[..., tuple[Artifact, Path]]
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["kws_ref_model", "vww_96_int8", "tf2_mobilenet_v2_1.0_224_ptq"])
-def test_page_of_a_real_model(compiled: Compiled, browser: Any, name: str, tmp_path: Path) -> None:
-    _, folder = compiled(name)
-    invoke("report", folder, "-o", tmp_path, "--json")
-    page = tmp_path / "report.html"
-    assert page.stat().st_size < 2_000_000
-    browser.open(page)
-    assert browser.errors() == []
-    assert browser.requests() == [page.resolve().as_uri()]
-    browser.run("npuMemplan.setCycles(false)")
-    # position, size and number of the drawn rectangles, against the file and nothing else
-    rows = json.loads((folder / "plan.json").read_text(encoding="utf-8"))["buffers"]
-    expected = sorted(
-        [r["name"], r["pool"], first, last, r["offset_bytes"], r["offset_bytes"] + r["size_bytes"]]
-        for r in rows for first, last in r["lifetimes"]
-    )  # fmt: skip
-    assert browser.rectangles() == expected
-    # hover the largest, then zoom, search and toggle the pool
-    largest = max(rows, key=lambda r: r["size_bytes"])
-    r = next(r for r in browser.run("npuMemplan.rectangles()") if r["buffer"] == largest["name"])
-    x, y = browser.run("(b => [b.x, b.y])(document.querySelector('.plot[data-pool] canvas').getBoundingClientRect())")
-    browser.mouse("mouseMoved", x + r["x"] + r["width"] / 2, y + r["y"] + r["height"] / 2)
-    browser.frame()
-    tip = browser.run("document.getElementById('tip').innerText")
-    assert largest["name"] in tip
-    assert f"{largest['size_bytes']:,} bytes" in tip
-    browser.run("document.getElementById('zoom-in').click()")
-    assert browser.rectangles() == expected
-    browser.run("document.getElementById('zoom-fit').click()")
-    browser.run("document.getElementById('find').focus()")
-    browser.call("Input.insertText", text=largest["name"])
-    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Enter", text="\r")
-    browser.frame()
-    assert browser.run("npuMemplan.state.picked.name") == largest["name"]
-    browser.run("document.querySelector('#pools button').click()")
-    assert browser.run("document.querySelector('.plot[data-pool]').hidden") is True
-    assert browser.errors() == []
 
 
 def test_streams_and_points_belong_together(compiled: Compiled) -> None:
