@@ -9,7 +9,6 @@ What needs TVM is imported inside the stages: TVM takes a second to load, and lo
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from . import stages, verify
@@ -66,7 +65,6 @@ def _build_compiled(planned: Planned) -> Compiled:
     extracted = planned.extracted
     module = rewrite(extracted.loaded.module, extracted.problem, planned.plan, program=extracted.program)
     artifact = describe_artifact(extracted.loaded, extracted.program, extracted.problem, planned.plan, module)
-    with ThreadPoolExecutor(1) as executor:  # TVM prints without holding Python's lock
-        script = executor.submit(share_constants(module).script, show_meta=True)
-        sources = print_sources(module, Interface.from_artifact(artifact))
-    return Compiled(with_sources(artifact, sources, extracted.loaded), module, script.result(), sources)
+    script = share_constants(module).script(show_meta=True)
+    sources = print_sources(module, Interface.from_artifact(artifact))
+    return Compiled(with_sources(artifact, sources, extracted.loaded), module, script, sources)

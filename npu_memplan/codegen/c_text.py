@@ -112,7 +112,7 @@ def c_array(
         flat = np.zeros(1, flat.dtype)
     if flat.dtype in (np.int8, np.uint8) and flat.size >= _STRING_FROM_BYTES:  # no array of bool may be a string
         # One byte more than the data: the literal's own terminating NUL.
-        return f"{qualifier} {kind} {name}[{flat.size + 1}] =\n{_string_literal(flat.tobytes())};\n"
+        return _string_array(f"{qualifier} {kind} {name}[{flat.size + 1}] =", flat.view(np.uint8))
     digits = 2 * flat.itemsize
     token = (lambda value: f"0x{value:0{digits}x}") if hexadecimal else _TOKENS.get(kind, lambda value: str(int(value)))
     tokens = list(map(token, flat.tolist()))
@@ -122,18 +122,22 @@ def c_array(
     return f"{qualifier} {kind} {name}[{flat.size}] = {{\n  {body}\n}};\n"
 
 
-def _string_literal(data: bytes) -> str:
-    """`data` as string literals, one a line; numpy lays the escapes out, as there are millions."""
-    values = np.frombuffer(data, np.uint8)
-    whole = len(data) // _BYTES_A_LINE
-    lines = np.empty((whole, 4 * _BYTES_A_LINE + 3), np.uint8)
-    lines[:, 0] = lines[:, -2] = ord('"')
-    lines[:, -1] = ord("\n")
+def _string_array(head: str, values: npt.NDArray[np.uint8]) -> str:
+    """`head`, and `values` as string literals, one a line; numpy lays the escapes out, as there are millions, in one
+    place: the text of large constants is most of the memory of a compile.
+    """
+    whole = len(values) // _BYTES_A_LINE
+    rest = _ESCAPES[values[whole * _BYTES_A_LINE :]].tobytes()
+    begin, end = head.encode(), (b'\n"%b"' % rest if rest else b"") + b";\n"
+    text = np.empty(len(begin) + whole * (4 * _BYTES_A_LINE + 3) + len(end), np.uint8)
+    text[: len(begin)], text[-len(end) :] = np.frombuffer(begin, np.uint8), np.frombuffer(end, np.uint8)
+    lines = text[len(begin) : -len(end)].reshape(whole, -1)
+    lines[:, 0] = ord("\n")
+    lines[:, 1] = lines[:, -1] = ord('"')
     for first in range(0, whole, _LINES):
         part = values[first * _BYTES_A_LINE : min(first + _LINES, whole) * _BYTES_A_LINE]
-        lines[first : first + _LINES, 1:-2] = _ESCAPES[part].view(np.uint8).reshape(-1, 4 * _BYTES_A_LINE)
-    rest = _ESCAPES[values[whole * _BYTES_A_LINE :]].tobytes().decode("ascii")
-    return str(lines.data if rest else lines.reshape(-1)[:-1].data, "ascii") + (f'"{rest}"' if rest else "")
+        lines[first : first + _LINES, 2:-1] = _ESCAPES[part].view(np.uint8).reshape(-1, 4 * _BYTES_A_LINE)
+    return str(text.data, "ascii")
 
 
 def c_int64(value: int) -> str:

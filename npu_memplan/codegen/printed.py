@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..files.paths import write_text
+
 if TYPE_CHECKING:
     from .npu_c import NpuLaunch
 
@@ -28,6 +30,8 @@ class Sources:
         folder = Path(directory)
         for name in (*self.texts, *self.files):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            content = self.files[name] if name in self.files else self.texts[name].encode()
-            (folder / name).write_bytes(content)
+            if name in self.files:
+                (folder / name).write_bytes(self.files[name])
+            else:
+                write_text(folder / name, self.texts[name])
         return tuple(folder / name for name in sorted((*self.texts, *self.files)))

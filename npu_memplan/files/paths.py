@@ -221,6 +221,16 @@ def read_c(path: str | Path) -> str:
     return read_text(path, errors="surrogateescape")
 
 
+_PART = 1 << 20  # characters that are encoded at a time
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text that may be as large as all constants, a part at a time."""
+    with path.open("wb") as file:
+        for first in range(0, len(text), _PART):
+            file.write(text[first : first + _PART].encode())
+
+
 def encode_c(text: str) -> bytes:
     """The bytes of what `read_c` returned."""
     return text.encode("utf-8", "surrogateescape")

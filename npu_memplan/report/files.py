@@ -15,7 +15,7 @@ from ..artifact.timing import layers_csv
 from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import accelerator
 from ..files.csv_text import csv_text
-from ..files.paths import write_files
+from ..files.paths import write_files, write_text
 from ..options import NO_NPU
 from ..sizes import bytes_and_kib
 from ..stages import Compiled
@@ -75,7 +75,7 @@ def write_artifact(compiled: Compiled, folder: Path) -> Artifact:
     if compiled.artifact.layers or compiled.artifact.host_layers:
         files["layers"] = "layers.csv"
         (folder / "layers.csv").write_text(_layers_csv(compiled.artifact), encoding="utf-8")
-    (folder / "planned.tvmscript").write_text(compiled.script, encoding="utf-8")
+    write_text(folder / "planned.tvmscript", compiled.script)
     return record_artifact(replace(compiled.artifact, files=files), folder)
 
 
