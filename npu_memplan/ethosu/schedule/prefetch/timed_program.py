@@ -311,19 +311,26 @@ class _Stream:
 
     def _best(self, number: int) -> Changes | None:
         """The blocks of a kernel with which those behind it end first; None: its own. The stream has them from now."""
-        _, at = self._kernels[number]
-        own, kept = self._use(at), self._steps[:]
-        _, last = self._kernels[min(number + _BEHIND, len(self._kernels) - 1)]
+        (_, at), (_, last) = self._kernels[number], self._kernels[min(number + _BEHIND, len(self._kernels) - 1)]
+        own, alternatives = self._use(at), self._demand_cache.alternatives(self._use(at).operation)
+        others = [(changes, needs) for changes, needs in alternatives if self._far(needs) <= self._far(own)]
+        if not others:
+            return None
+        before = [self._use(place) for _, place in self._kernels[max(0, number - 1) : number]]
+        behind = [(place, self._use(place)) for _, place in self._kernels[number + 1 : number + 2]]
+        bound = any(self._binds(one, own) for one in before), any(self._binds(own, use) for _, use in behind)
+        changed = (at, *(place for place, _ in behind))
         found: Changes | None = None
-        least, steps = self._end(at, last), kept
-        for changes, needs in self._demand_cache.alternatives(own.operation):
-            if self._far(needs) <= self._far(own):
-                self._steps = kept[:]
-                self._put(number, needs)
-                end = self._end(at, last)
-                if end < least:
-                    least, found, steps = end, changes, self._steps
-        self._steps = steps
+        best, least = [self._steps[place] for place in changed], self._end(at, last)
+        for changes, needs in others:
+            self._set(at, needs, self._distance(before[0], needs) if bound[0] else own.depends)
+            for place, use in behind:
+                self._set(place, use, self._distance(needs, use) if bound[1] else use.depends)
+            end = self._end(at, last)
+            if end < least:
+                least, found, best = end, changes, [self._steps[place] for place in changed]
+        for place, step in zip(changed, best, strict=True):
+            self._steps[place] = step
         return found
 
     def _far(self, needs: ResourceUse) -> float:
@@ -335,25 +342,12 @@ class _Stream:
         assert isinstance(found, ResourceUse)
         return found
 
-    def _put(self, number: int, needs: ResourceUse) -> None:
-        """Kernel `number` with other needs, on which and on the kernel behind it those before depend otherwise."""
-        _, at = self._kernels[number]
-        own = self._use(at)
-        before = [self._use(place) for _, place in self._kernels[max(0, number - 1) : number]]
-        behind = [place for _, place in self._kernels[number + 1 : number + 2]]
-        self._set(at, needs, self._distance(own, [(one, one) for one in before], needs))
-        for place in behind:
-            use = self._use(place)
-            self._set(place, use, self._distance(use, [(own, needs)], use))
+    def _binds(self, before: ResourceUse, own: ResourceUse) -> bool:
+        """Whether the kernel before alone decides the BLOCKDEP of one: else a table keeps them apart."""
+        return own.depends == self._distance(before, own)
 
-    def _distance(self, own: ResourceUse, before: Sequence[tuple[ResourceUse, ResourceUse]], new: ResourceUse) -> int:
-        """BLOCKDEP of a kernel whose needs change, or those of the kernel `before` it: each as it was and as it is."""
-        for was, now in before:
-            if own.depends == largest_blockdep(
-                was.operation, own.operation, self._target
-            ):  # else a table keeps them apart
-                return largest_blockdep(now.operation, new.operation, self._target)
-        return own.depends
+    def _distance(self, before: ResourceUse, own: ResourceUse) -> int:
+        return largest_blockdep(before.operation, own.operation, self._target)
 
     def _set(self, at: int, needs: ResourceUse, distance: int) -> None:
         operation = needs.operation.with_registers({Register.BLOCKDEP: distance})
