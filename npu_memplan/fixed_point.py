@@ -124,6 +124,19 @@ def multiply_by_quantised(value: Any, multiplier: int, shift: int) -> IntArray:
     return rounding_shift(high_mul(wrap_int32(shifted), multiplier), max(-shift, 0))
 
 
+BILINEAR_BITS = 10
+
+
+def bilinear_place(index: int, size: int, out_size: int, *, align: bool, centers: bool) -> int:
+    """The place of an output element along an axis of RESIZE_BILINEAR, in the input, with ten fraction bits.
+
+    The step is rounded: the last places may lie beyond the input, where tflite-micro reads all the same.
+    """
+    first, last = (size - 1, out_size - 1) if align and out_size > 1 else (size, out_size)
+    step = ((first << BILINEAR_BITS) + last // 2) // max(last, 1)
+    return index * step + (step // 2 - (1 << (BILINEAR_BITS - 1)) if centers else 0)
+
+
 def joined_uint8(part: tuple[float, int], whole: tuple[float, int]) -> list[int]:
     """The result of each of 256 values of an input of CONCATENATION as LiteRT computes it, in float32."""
     scale = to_float32(part[0]) * (to_float32(1) / to_float32(whole[0]))

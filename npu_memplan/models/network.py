@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..fixed_point import BILINEAR_BITS, bilinear_place
 from ..process.ending import raise_lack_of_memory
 from ..sizes import count_text
 from .flatbuffer import NetworkError
@@ -150,6 +151,17 @@ def is_hybrid(network: Network, operator: CpuOperator) -> bool:
     """Whether weights of int8 make floats."""
     made = network.tensors[operator.outputs[0]].dtype if operator.outputs else ""
     return made == "float32" and _type_of(network, operator, 1) == "int8"
+
+
+def resizes_beyond(network: Network, operator: CpuOperator) -> bool:
+    """Whether a RESIZE_BILINEAR in fixed point has places beyond its input."""
+    options = operator.options("ResizeBilinearOptions")
+    data, made = network.tensors[operator.inputs[0]], network.tensors[operator.outputs[0]]
+    if options is None or data.dtype not in ("int8", "int16"):
+        return False
+    how = {"align": options.AlignCorners(), "centers": options.HalfPixelCenters()}
+    sizes = zip(data.shape[1:3], made.shape[1:3], strict=False)
+    return any(bilinear_place(wanted - 1, size, wanted, **how) >= size << BILINEAR_BITS for size, wanted in sizes)
 
 
 def holds_intermediates(network: Network, operator: CpuOperator) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import npu_memplan as nm
+from fvp_runner.host.runner import LocalRunner
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.checking.claims import compile_checked
 from npu_memplan.compiler import compile_model
@@ -633,6 +635,27 @@ def test_quotients_whose_reference_is_undefined_are_called_unproven(tmp_path: Pa
     (operator,) = compile_model(path, CompileOptions("none"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.UNPROVEN)
     assert "for numerators near zero the reference shifts 32 bits by more than 31" in operator.claim.reason
+
+
+@pytest.mark.parametrize("npu", ["none", "ethos-u85-256"])
+@pytest.mark.parametrize("wanted", [395, 400])
+def test_places_beyond_the_input_are_called_unproven(npu: str, wanted: int, tmp_path: Path) -> None:
+    """Ten elements in steps of 26 / 1024, rounded from 25.9 and 25.6: 394 of them lead to 10.004, 399 to 10.13."""
+    x, y = TensorSpec((1, 1, 10, 2), "int8", 0.1, 3), TensorSpec((1, 1, wanted, 2), "int8", 0.1, 3)
+    sizes = constant(np.array([1, wanted], np.int32), "int32")
+    model = single_operator("RESIZE_BILINEAR", [x, sizes], [y], "ResizeBilinearOptions")
+    path = save(tmp_path / "model.tflite", model.finish())
+    options = CompileOptions(npu, npu_compiler="tvm", effort="quick")
+    artifact = compile_checked(path, options, tmp_path / "out")
+    (operator,) = artifact.operators
+    assert operator.claim.exactness is Exactness.UNPROVEN
+    assert "leads beyond the input, where it reads all the same" in operator.claim.reason
+    image = np.arange(-10, 10, dtype=np.int8).reshape(x.shape)
+    ran = LocalRunner(tmp_path / "out").run([image]).outputs[0].reshape(wanted, 2)
+    beyond = 10 * 1024 // 26 + 1
+    wanted_values = TFLiteReference(model.finish(), "m").run([image])[0].reshape(wanted, 2)
+    np.testing.assert_array_equal(ran[:beyond], wanted_values[:beyond])
+    np.testing.assert_array_equal(ran[beyond:], np.broadcast_to(image[0, 0, -1], (wanted - beyond, 2)))
 
 
 @pytest.mark.parametrize("npu", ["none", "ethos-u85-256"])

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from ...fixed_point import LIMITS
+from ...fixed_point import LIMITS, bilinear_place
 from ...models.tensor import Tensor
 from .common import EIGHT_BITS, ends, nhwc_shape
 from .movement import pair
@@ -161,12 +161,10 @@ def _in_few_bits(size: int, out_size: int, align: bool, centers: bool) -> npt.ND
 
 def _in_fixed_point(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[Any]:
     """(first position, second position, weight of the second with 10 fraction bits) of each output place."""
-    scale = ((1 << 10) * size + out_size // 2) // out_size
-    if align and out_size > 1:
-        scale = ((1 << 10) * (size - 1) + (out_size - 1) // 2) // (out_size - 1)
     rows = []
     for i in range(out_size):
-        place = i * scale + (scale // 2 - (1 << 9) if centers else 0)
+        place = bilinear_place(i, size, out_size, align=align, centers=centers)
+        place = min(place, (size - 1) << 10)
         first = max(int(place / (1 << 10)), 0)  # towards zero
         second = min(int((place + (1 << 10) - 1) / (1 << 10)), size - 1)
         rows.append((first, second, place - (first << 10)))

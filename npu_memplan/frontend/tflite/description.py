@@ -40,7 +40,14 @@ from ...exactness import (
 )
 from ...fixed_point import LIMITS, divide_scales, largest_sum, largest_sums, multiply_by_quantised, quantise_multiplier
 from ...models.flatbuffer import UnsupportedModelError
-from ...models.network import CpuOperator, Network, holds_intermediates, is_hybrid, without_reference
+from ...models.network import (
+    CpuOperator,
+    Network,
+    holds_intermediates,
+    is_hybrid,
+    resizes_beyond,
+    without_reference,
+)
 from ...models.subgraphs import DONE_BEFORE, OF_VARIABLES, subgraphs_of
 from ...models.tensor import FLOATS, Tensor
 from ...models.tflite import read_network
@@ -404,6 +411,8 @@ def _undefined_reason(network: Network, operator: CpuOperator) -> str:
         return _shifts_too_far(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
     if operator.name == HYBRID_LSTM:
         return _overflow_of_gates(network, operator)
+    if operator.name == "RESIZE_BILINEAR" and resizes_beyond(network, operator):
+        return "the reference's step between places is rounded, and leads beyond the input, where it reads all the same"
     if operator.name == "RSQRT":
         return _shifted_root(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
     if operator.name in ("LOGISTIC", "TANH"):
