@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from . import planners
 from .artifact import Artifact
@@ -25,9 +25,6 @@ from .report.text.compile_result import does_not_fit
 from .request import Loaded
 from .stages import Compiled, Extracted, Planned
 from .tuning.tune import make_resident, prefetch_weights, tune
-
-if TYPE_CHECKING:
-    from .frontend.tflite.lowered import Partitioned
 
 
 def compile_model(
@@ -56,7 +53,7 @@ def plan_model(model: Path, options: CompileOptions, cache: ProgramCache | None 
 
 def plan_network(model: Path, options: CompileOptions) -> Planned:
     """The best program of the file `model` and its plan, before anything is printed."""
-    known: dict[object, Partitioned] = {}
+    known: dict[object, Any] = {}
     load = model_loader(model, known)
     extracted: Extracted | None = None
     try:
@@ -75,7 +72,7 @@ def plan_network(model: Path, options: CompileOptions) -> Planned:
         raise does_not_fit(error, replace(problem, name=name), str(model), options.resolve_defaults()) from None
 
 
-def model_loader(model: Path, known: dict[object, Partitioned] | None = None) -> Callable[[CompileOptions], Loaded]:
+def model_loader(model: Path, known: dict[object, Any] | None = None) -> Callable[[CompileOptions], Loaded]:
     """The function that reads and lowers the file `model` as options ask; `known` as for `read`."""
     known = {} if known is None else known
 
@@ -86,7 +83,7 @@ def model_loader(model: Path, known: dict[object, Partitioned] | None = None) ->
     return load
 
 
-def _lower_by_backend(model: Path, options: CompileOptions, known: dict[object, Partitioned]) -> Loaded:
+def _lower_by_backend(model: Path, options: CompileOptions, known: dict[object, Any]) -> Loaded:
     """Lower by the one backend that is chosen; where stripes need more bytes than they may, with sums by rows if that
     needs fewer.
     """

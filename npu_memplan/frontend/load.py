@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import RefusalError
 from ..ethosu.arch import Architecture
@@ -33,13 +33,10 @@ from .errors import FormatError as FormatError
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 
-if TYPE_CHECKING:
-    from .tflite.lowered import Partitioned
 
-
-def read(path: Path, request: Request, known: dict[object, Partitioned] | None = None) -> Loaded:
+def read(path: Path, request: Request, known: dict[object, Any] | None = None) -> Loaded:
     """The module of the file `path`; raises the frontends' errors. `known` keeps what does not depend on the target of
-    native lowering, for the next read.
+    native lowering, and what Vela leaves to the host as a whole, for the next read.
     """
     report_phase(
         f"reading {path.name}, {request.options.npu_compiler} scheduling"
@@ -70,14 +67,17 @@ def read(path: Path, request: Request, known: dict[object, Partitioned] | None =
         how = (options.host_ops, path.name, lowered_for(request), *host)
         built = build_module(data, options.accelerator, *how, known)
         return Loaded(request, path, data, built.module, {}, built.notes)
-    imported = import_tflite(data, vela_options(options), options.host_ops, path.name, *host)
+    key = data, vela_options(options), tuple(options.host_ops), tuple(options.external.items()), options.host_kernels
+    imported = (known or {}).get(key) or import_tflite(data, key[1], options.host_ops, path.name, *host)
+    if known is not None and not imported.network.npu_calls:  # it is read again where no program has any
+        known[key] = imported
     vela = imported.vela
     if vela is None:
         return Loaded(request, path, data, imported.module, {}, imported.notes)
     return _of_vela(path, data, request, imported.module, vela)
 
 
-def read_by_one(model: Path, options: CompileOptions, known: dict[object, Partitioned] | None = None) -> Loaded:
+def read_by_one(model: Path, options: CompileOptions, known: dict[object, Any] | None = None) -> Loaded:
     """The module of the file `model`; `known` as for `read`.
 
     Raises the first choice's error where no choice takes the model.
