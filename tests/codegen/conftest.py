@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,18 +56,3 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def example() -> Path:
     """The example model."""
     return EXAMPLE
-
-
-@pytest.fixture
-def staged(digits: Callable[..., Path]) -> Callable[..., Any]:
-    """`staged(host_ops...)` -> (extracted model, artifact directory)."""
-
-    def load(*host_ops: str) -> Any:
-        from npu_memplan.options import CompileOptions
-        from npu_memplan.pipeline import extract_problem, lower, read
-        from npu_memplan.request import request
-
-        options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops, objective="bytes", effort="quick")
-        return extract_problem(lower(read(EXAMPLE, request(options)))), digits(*host_ops)
-
-    return load

@@ -210,10 +210,3 @@ def test_options_reach_the_firmware(run, digits, example, monkeypatch):
     code, _, err = run(digits(), "--on", "fvp", "--cycles")
     assert code == 2
     assert "runner 'fvp' cannot run here: FVP_Corstone_SSE-300_Ethos-U55 is not under nowhere" in err
-
-
-def test_not_an_artifact_is_two(run, tmp_path):
-    code, _, err = run(tmp_path)
-    assert code == 2
-    assert "is no compiled model" in err
-    assert f"npu-memplan compile MODEL.tflite -o {tmp_path}" in err

@@ -74,11 +74,6 @@ def test_the_module_survives_its_text(digits: Path) -> None:
     assert quantised_tensors(again["main"], "output") == quantised_tensors(imported.module["main"], "output")
 
 
-def test_the_same_file_gives_the_same_module(digits: Path) -> None:
-    texts = [import_tflite(digits, host_ops=["SOFTMAX"]).module.script(show_meta=True) for _ in range(2)]
-    assert texts[0] == texts[1]
-
-
 def test_operators_forced_to_the_host_say_so(shared_model: Shared) -> None:
     imported = import_tflite(shared_model("kws_ref_model"), host_ops=["softmax", "FULLY_CONNECTED"])
     assert _kinds(imported) == ["npu", "fully_connected", "softmax"]

@@ -1,19 +1,15 @@
-"""Scales and tables against exact arithmetic."""
+"""Fixed-point arithmetic against exact numbers."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_memplan.ethosu.layers.softmax import exp_table
-from npu_memplan.ethosu.lower.operands import LayerTensor
-from npu_memplan.ethosu.lower.scaling import add_scales, mean_scale, quantise_multiplier, reciprocal_scale
-from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
+from npu_memplan.ethosu.lower.scaling import quantise_multiplier, reciprocal_scale
 from npu_memplan.fixed_point import ScaleError, exp_on_negative, high_mul, multiply_by_quantised, rounding_shift
 
 
@@ -68,46 +64,7 @@ def test_reciprocals_average_exactly(count: int, total: int) -> None:
     assert abs(found - Fraction(total, count)) <= Fraction(1, 2) + Fraction(1, 1 << 10)
 
 
-def test_the_operand_with_the_smaller_scale_is_multiplied() -> None:
-    assert add_scales(0.1, 0.2, 0.3).scaled == 1
-    assert add_scales(0.2, 0.1, 0.3).scaled == 2
-    scales = add_scales(0.1, 0.2, 0.3)
-    assert scales.operand.multiplier / 2**scales.operand.shift == pytest.approx(0.25 * 2**20, rel=1e-6)
-
-
-def test_means_fold_the_count() -> None:
-    scale = mean_scale(0.5, 0.25, 49)
-    assert scale.multiplier / 2**scale.shift == pytest.approx(2 / 49, rel=1e-8)
-
-
 @given(st.floats(min_value=-31.9, max_value=0.0))
 def test_exponentials_are_close(x: float) -> None:
     fixed = exp_on_negative(math.floor(x * (1 << 26)), 5)
     assert fixed / (1 << 31) == pytest.approx(math.exp(x), abs=5e-7)
-
-
-def test_exponential_tables_end_at_one() -> None:
-    table = exp_table(1.0, 0.1)
-    assert table.shape == (256,)
-    assert table[-1] == (1 << 31) - 1
-    assert np.all(np.diff(table) >= 0)
-    assert table[255 - 10] / 2**31 == pytest.approx(math.exp(-1), rel=1e-6)
-
-
-TENSOR = LayerTensor("t", (1,), "int8", 0.05, -3)
-OUT = LayerTensor("o", (1,), "int8", 0.04, 5)
-
-
-@pytest.mark.parametrize(
-    "table, function",
-    [
-        (leaky_relu(TENSOR, OUT, 0.1), lambda x: x if x >= 0 else np.float32(0.1) * x),
-        (hard_swish(TENSOR, OUT), lambda x: x * min(max(x + 3, 0), 6) / 6),
-        (real_function(math.tanh, TENSOR, OUT), math.tanh),
-    ],
-    ids=["leaky_relu", "hard_swish", "tanh"],
-)
-def test_tables_follow_the_real_function(table: tuple[int, ...], function) -> None:  # type: ignore[no-untyped-def]
-    for stored, found in zip(range(-128, 128), table, strict=True):
-        real = function(0.05 * (stored + 3)) / 0.04 + 5
-        assert abs(found - min(max(real, -128), 127)) <= 1.01

@@ -223,26 +223,6 @@ def test_a_plan_of_plan_is_no_compiled_model(cli, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--input", "missing.npy"),
-        ("--input", "random:x"),
-        ("--input", "random:1", "--input", "random:2"),
-        ("--reference", "missing.tflite"),
-        ("--output", "a.npy", "--output", "b.npy"),
-    ],
-    ids=" ".join,
-)
-def test_run_refuses_what_does_not_fit_the_model(cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    out = tmp_path / "out"
-    cli.ok("compile", *QUICK, MODEL, "-o", out)
-    outcome = cli("run", out, "--on", "local", *arguments)
-    assert outcome.code == 2, outcome
-    assert outcome.err.startswith("npu-memplan: ")
-    assert "Traceback" not in outcome.err
-
-
 def test_run_wants_an_artifact(cli, tmp_path: Path) -> None:
     outcome = cli("run", tmp_path, "--on", "local")
     assert outcome.code == 2
