@@ -123,7 +123,9 @@ NPUS = (
 )
 MODES = "Shared_Sram, Dedicated_Sram, Dedicated_Sram_256KB, Dedicated_Sram_384KB, Dedicated_Sram_512KB"
 REFUSED = {
-    "--accelerator ethos-u99": f"unknown accelerator 'ethos-u99'; known: {NPUS}, none",
+    "--accelerator ethos-u99": (
+        f"unknown accelerator 'ethos-u99'; did you mean ethos-u55-32 or ethos-u55-64? known: {NPUS}, none"
+    ),
     "--memory-mode Bar": f"unknown memory mode 'Bar'; known: Sram_Only, {MODES}",
     "--pool dram=1MiB": "--pool names 'dram', but memory mode Shared_Sram has: sram; name one of these",
     "--pool sram=lots": "cannot read the size 'lots'; write bytes or a unit, e.g. 98304, 96KiB or 1.5MiB",
