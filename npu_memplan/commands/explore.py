@@ -36,7 +36,7 @@ _target = option_group("Target")
                help="Find the fastest program for several memory limits, compared with Vela's two modes.")  # fmt: skip
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
-              help="Directory for front.csv and front.json.")  # fmt: skip
+              help="Directory for front.html, front.csv and front.json.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
 @_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="As for compile.")
 @_target("--accelerator", default="", metavar="NAME", shell_complete=command_line.accelerators, help="As for compile.")
@@ -51,6 +51,8 @@ def command(
     sizes: str | None, run_too: bool, verbosity: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
+    from ..report.page.tables import front_page
+
     target = {"board": board, "accelerator": accelerator, "system_config": system_config, "memory_mode": memory_mode}
     options = options_from(target)
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
@@ -65,6 +67,7 @@ def command(
         rows.writerows([*document["points"], *document["vela"], *([document["default"]] if front.default else [])])
         (folder / "front.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         (folder / "front.csv").write_text(sink.getvalue(), encoding="utf-8")
+        (folder / "front.html").write_text(front_page(front), encoding="utf-8")
         limits = [point.limit_bytes for point in front.points]
         wrong = _run(model, options, folder / "points", limits, front.pool, cache) if run_too else []
     click.echo(_verdict(front))

@@ -100,7 +100,7 @@ _what, _where = option_group("Program and runner"), option_group("Output files")
 @_what("--only", default="", type=split_names, metavar="NAME,NAME", help="These networks alone.")
 @_what("--timeout", type=TIME, default=900.0, show_default=True, metavar="SECONDS",
        help="Wall time of one program.")  # fmt: skip
-@_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for evidence.json.")
+@_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for evidence.json and evidence.html.")
 @_where("--force", is_flag=True, help="Replace a non-empty output directory.")
 @verbosity
 @option_group("Printed output")("--json", "as_json", is_flag=True, help="Print the record instead of text.")
@@ -119,13 +119,14 @@ def evidence_command(
     from fvp_runner import RunOptions
 
     from ..evidence.gather import gather_record
-    from ..evidence.record import verdict_of
+    from ..evidence.record import record_page, verdict_of
 
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)
     with staged_directory(output, force) as folder:  # where it cannot be written, nothing runs
         with show_progress("evidence", verbosity) as shown:
             record = gather_record(runner, accelerator, options, only, shown.show_part)
         (folder / "evidence.json").write_bytes(record.to_json())
+        (folder / "evidence.html").write_text(record_page(record), encoding="utf-8")
     if as_json:
         click.echo(record.to_json(), nl=False)
     else:
@@ -133,6 +134,6 @@ def evidence_command(
         for run in record.runs if verbosity is not Verbosity.QUIET else ():
             click.echo(f"  {run.network:24} {run.program:13} {verdict_of(run)}")
         if verbosity is not Verbosity.QUIET:
-            click.echo(f"written to {output}: send evidence.json")
+            click.echo(f"written to {output}: send evidence.json and evidence.html")
     if any(run.exact is False for run in record.runs):
         raise click.exceptions.Exit(1)

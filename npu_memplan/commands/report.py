@@ -14,9 +14,9 @@ from pathlib import Path
 import click
 
 from ..artifact import Artifact
-from ..command_line import FILE, FOLDER, PLACE, GroupedCommand, show_progress
+from ..command_line import FILE, FOLDER, PLACE, show_progress
 from ..files import folders as manifest
-from ..files.paths import read_bytes
+from ..files.paths import read_bytes, write_inside
 from ..models.executorch.program import is_program
 from ..models.flatbuffer import read_file
 from ..names import printable_text
@@ -24,8 +24,7 @@ from ..options import CompileOptions
 from ..problem import Lifetime, Plan, Problem
 
 
-@click.command(cls=GroupedCommand, removed={"--against": "diff BEFORE AFTER says what differs"},
-               help="Write the HTML report of a compiled model (a directory), of a problem file and its --plan, or of "
+@click.command(help="Write the HTML report of a compiled model (a directory), of a problem file and its --plan, or of "
                "the memory of an ExecuTorch program (.pte).")  # fmt: skip
 @click.argument("directory", metavar="DIRECTORY|PROBLEM|MODEL.pte", type=PLACE)
 @click.option("--method", default="", metavar="NAME", help="Of a .pte; default: its first.")
@@ -33,6 +32,8 @@ from ..problem import Lifetime, Plan, Problem
 @click.option("--plan", "plan_file", type=FILE, metavar="PLAN", help="The plan (.csv or .json) of a problem file.")
 @click.option("-o", "--output", type=FOLDER, metavar="DIR", help="Where to write; default: beside plan.json.")
 @click.option("--table", is_flag=True, help="Print the table of memory.txt, write nothing.")
+@click.option("--against", type=FOLDER, metavar="DIRECTORY",
+              help="Also write compare.html: this model beside another one, and say what differs.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def report_command(
     directory: Path,
@@ -41,6 +42,7 @@ def report_command(
     plan_file: Path | None,
     output: Path | None,
     table: bool,
+    against: Path | None,
     as_json: bool,
 ) -> None:
     from ..report.files import ReportError, write_reports
@@ -60,12 +62,23 @@ def report_command(
 
         print_memory(artifact)
         return
+    other = None if against is None else Artifact.load_verified(against)
     target = directory if output is None else output
     with show_progress(f"drawing {artifact.name}"):
         written = write_reports(artifact, target, directory)
+    changes = None
+    if other is not None and against is not None:
+        from ..report.page.compare import compare_page
+        from ..report.text.diff import compare_plans
+
+        changes = compare_plans(other, artifact, (against, directory))
+        written["compare"] = write_inside(target, "compare.html", compare_page(other, artifact, changes).encode())
     manifest.add(directory, written.values())  # beside plan.json they are part of the artifact
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
+    if changes is not None:
+        document["against"] = changes.to_dict()
+        lines += ["", changes.to_text().rstrip()]
     click.echo(json.dumps(document) if as_json else "\n".join(lines))
 
 

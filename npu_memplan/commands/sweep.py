@@ -46,7 +46,7 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
 
 
 @click.command(cls=GroupedCommand, rare=_RARE,
-               help="Compile every MODEL for every target, each once, and write sweep_table.json and "
+               help="Compile every MODEL for every target, each once, and write sweep.html, sweep_table.json and "
                "sweep_table.csv. What DIR has is not computed again, so a sweep that was ended goes on.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
 @_cases("--accelerator", "accelerators", multiple=True, callback=join_lists, metavar="NAME,NAME|all",
@@ -80,14 +80,14 @@ def command(
     """Sweep MODELS."""
     from .. import sweep
     from ..files.paths import check_names, write_inside
-    from ..sweep.table import csv_of, json_of
+    from ..sweep.table import csv_of, html_page, json_of
 
     every = sweep.cases(models, targets(**wanted), sweep.Verification(runner or "", seeds), plugins)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SweepError(f"cannot make {output}: {error.strerror}; choose another folder with -o") from None
-    check_names(output, ("results.jsonl", "sweep_table.json", "sweep_table.csv"))
+    check_names(output, ("results.jsonl", "sweep.html", "sweep_table.json", "sweep_table.csv"))
     limits = sweep.CaseLimits(case_time, case_memory)
     with sweep.local_executor(jobs) as executor, show_progress("sweep", verbosity) as shown:
         place = store or output / "results.jsonl"
@@ -95,6 +95,7 @@ def command(
     table = swept.table()
     document = json_of(table)
     files = {
+        "sweep.html": html_page(table).encode(),
         "sweep_table.json": document.encode(),
         "sweep_table.csv": csv_of(table).encode(),
     }

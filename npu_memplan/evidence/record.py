@@ -1,7 +1,8 @@
-"""A record of evidence: programs, runners, results, estimates.
+"""A record of evidence (programs, runners, results, estimates), and its page.
 
-Invariant: the same machine, tools and set give the same bytes; no clock and no path is in a record. `counted_by` is
-"Arm's FVP" only where its binary ran; what our NPU model counted says that it is an estimate.
+Invariant: the same machine, tools and set give the same bytes; no clock and no path is in a record, and the page says
+what the record has. `counted_by` is "Arm's FVP" only where its binary ran; what our NPU model counted says that it is
+an estimate.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from ..errors import NpuMemplanError
 from ..files.paths import read_bytes
+from ..report.page.tables import Cell, PageTable, tables_page
 
 FORMAT = "npu_memplan evidence 1"
 FVP = "Arm's FVP"
@@ -141,6 +143,52 @@ def read_record(path: Path) -> EvidenceRecord:
     if record.sha256 != record_digest(record):
         raise EvidenceError(f"{path} was changed after it was made: its SHA-256 is {record_digest(record)}")
     return record
+
+
+_COLUMNS = (
+    "network", "program", "outputs", "cycles", "estimated", "AXI0 read", "estimated", "AXI0 written", "estimated",
+    "AXI1 read", "estimated", "waits", "hazards found",
+)  # fmt: skip
+
+
+def record_page(record: EvidenceRecord) -> str:
+    """The text of evidence.html."""
+    facts = [
+        ("counted by", record.counted_by),
+        ("runner", f"{record.runner} {record.runner_version}".strip()),
+        ("accelerator", f"{record.accelerator} ({record.system_config})"),
+        ("board", record.board or "none: in this process"),
+        ("reference", record.reference or "none was installed"),
+        ("machine", record.machine),
+        ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items() if version)),
+        ("SHA-256 of the record", record.sha256),
+        *(("remark", remark) for remark in record.remarks),
+    ]
+    digests = [
+        (run.network, run.program, run.plan_sha256[:16], run.stream_sha256[:16],
+         ", ".join(o.sha256[:16] for o in run.outputs))
+        for run in record.runs
+    ]  # fmt: skip
+    return tables_page(
+        "Evidence",
+        f"{record.runner}, {record.accelerator}: {record.verdict_text()}",
+        [],
+        [
+            PageTable("Record", ("what", "is"), facts),
+            PageTable("Programs", _COLUMNS, [_run_row(run) for run in record.runs]),
+            PageTable("Digests", ("network", "program", "plan", "streams", "outputs"), digests),
+        ],
+        "Estimates are of npu_memplan's model of time. What an emulator counts is that same model.",
+    )
+
+
+def _run_row(run: ProgramRun) -> tuple[Cell, ...]:
+    names = ("cycles", "axi0_read", "axi0_written", "axi1_read")
+    figures = [getattr(counters, name) for name in names for counters in (run.counted, run.estimated)]
+    hazards = run.hazards
+    waits = None if hazards is None else hazards.kernel_waits + hazards.dma_waits
+    found = None if hazards is None else "; ".join(hazards.found) or "none"
+    return (run.network, run.program, verdict_of(run), *figures, waits, found)
 
 
 def verdict_of(run: ProgramRun) -> str:

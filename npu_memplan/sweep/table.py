@@ -1,7 +1,7 @@
-"""The table of a sweep: a row for each network on each target, as CSV and JSON.
+"""The table of a sweep: a row for each network on each target, as CSV, JSON and a page.
 
 Invariant: rows are in the order in which cases were given, and nothing in them is of the machine that computed them;
-the same table gives the same bytes of CSV and JSON.
+the same table gives the same bytes of CSV and JSON, and the page has its numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..files.csv_text import csv_text
+from ..report.page.tables import PageTable, Plot, tables_page
 from ..report.text.compile_result import milliseconds_text
+from ..sizes import count_text
 from .case import Outcome, Result
 
 if TYPE_CHECKING:
@@ -211,3 +213,29 @@ def json_of(table: Table) -> str:
         "results": [{**row.values(), "pools": dict(row.result.pools)} for row in table.rows],
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def html_page(table: Table) -> str:
+    """The text of sweep.html."""
+    results = PageTable(
+        "Results",
+        ("network", "target", "outcome", "SRAM bytes", "RAM bytes", "flash bytes", "NPU cycles", "ms of both",
+         "least to most", "host ms, rough", "host calls", "plan", "exactness", "reason"),
+        [(row.label.network, row.label.target, row.result.outcome.value, row.sram_bytes, row.ram_bytes,
+          row.flash_bytes, row.result.cycles, row.milliseconds, row.range_text,
+          row.host_milliseconds, row.result.host_operations if row.fits else None, row.result.plan, row.exactness,
+          "; ".join(filter(None, (row.result.reason, *row.result.incidents))))
+         for row in table.rows],
+    )  # fmt: skip
+    marks = [
+        (row.sram_bytes, row.milliseconds, "point", "", f"{row.label.network} on {row.label.target}")
+        for row in table.rows
+        if row.fits and row.sram_bytes and row.milliseconds
+    ]
+    return tables_page(
+        title=f"Sweep: {count_text(len(table.networks), 'network')}, {count_text(len(table.targets), 'target')}",
+        subtitle=", ".join(f"{name} {version}" for name, version in table.versions.items()),
+        plots=[Plot("Memory and time", "SRAM bytes", "estimated ms, NPU and CPU", marks)] if marks else [],
+        tables=[results],
+        footer="Sizes are bytes; cycles and milliseconds are estimates, to compare with, not a prediction.",
+    )

@@ -235,7 +235,6 @@ def test_messages_name_options_that_are_there() -> None:
     inside = {
         *(("npu_memplan/options.py", option) for option in REMOVED),
         ("npu_memplan/commands/firmware.py", "--path"),  # of MLIA's command
-        ("npu_memplan/commands/report.py", "--against"),  # an option that it had
         ("npu_memplan/commands/run.py", "--runner"),  # the parameter of --on
     }
     assert found <= inside, found - inside

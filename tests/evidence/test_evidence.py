@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.evidence import gather as gather_module
 from npu_memplan.evidence import gather as networks_module
 from npu_memplan.evidence.gather import NETWORKS, PROGRAMS, gather_record, listed_networks
-from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, EvidenceRecord, read_record
+from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, EvidenceRecord, read_record, record_page
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.tflite import read_network
 from tests.support.entry import invoke
@@ -105,6 +106,16 @@ def test_a_record_has_results_counters_hazards_versions_and_digests(on_host: Pat
     text = (on_host / "evidence.json").read_text(encoding="utf-8")
     assert str(REPOSITORY) not in text
     assert "/tmp" not in text
+
+
+def test_the_page_says_what_the_record_has(on_host: Path) -> None:
+    record = read_record(on_host / "evidence.json")
+    text = (on_host / "evidence.html").read_text(encoding="utf-8")
+    assert text == record_page(record)
+    assert record.sha256 in text
+    assert text.count('"bit-exact"') == len(PROGRAMS)
+    evil = replace(record, machine="<script>alert(1)</script>")
+    assert "<script>alert" not in record_page(evil)
 
 
 @pytest.mark.parametrize("old, new, message", [

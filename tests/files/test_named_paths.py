@@ -72,6 +72,7 @@ READ = {
     "report directory": "report {}",
     "report --data": "report {pte} -o out --data {}",
     "report --plan": "report {csv} -o out --plan {}",
+    "report --against": "report {art} -o out --against {}",
     "explain directory": "explain {}",
     "explain --model": "explain {art} --advise --model {}",
     "diff before": "diff {} {art}",

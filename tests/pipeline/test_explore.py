@@ -40,6 +40,9 @@ def test_points_of_a_front_run_and_are_what_they_say(cli: Callable[..., Any], tm
         assert [int(row["cycles"]) for row in csv.DictReader(file)] == [
             p["cycles"] for p in (*points, *front["vela"], front["default"])
         ]
+    page = (tmp_path / "front" / "front.html").read_text()
+    assert all(f"{p['cycles']:,}" in page for p in (*points, *front["vela"], front["default"]))
+    assert not re.findall(r"(?:src|href)=.https?:", page)
     for point in points:
         artifact = Artifact.load(tmp_path / "front" / "points" / str(point["limit_bytes"]))
         assert artifact.estimated_cycles == point["cycles"]
@@ -88,7 +91,7 @@ def test_a_front_is_explored_once_and_its_programs_are_those_of_compiles(
     monkeypatch.setattr(pareto, "explore", lambda *_: pytest.fail("it was searched again"))
     second = cli("explore", model, "--sizes", "6KiB", "-o", tmp_path / "2")
     assert second.out.replace(str(tmp_path / "2"), str(tmp_path / "1")) == first.out
-    for name in ("front.json", "front.csv"):
+    for name in ("front.json", "front.csv", "front.html"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
     cache = program_cache()
     assert cache is not None

@@ -1,8 +1,9 @@
-"""Two programs side by side."""
+"""Two programs side by side: by text, and on the page that a browser shows."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.report.facts.npu_work import NpuWork, by_kind, multiplier_use, npu_work, work_changes
+from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.text.diff import compare_plans
+from tests.support.entry import invoke
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 MODEL = "kws_ref_model"
@@ -85,3 +88,37 @@ def test_a_program_without_npu_has_no_estimate(small: Artifact) -> None:
     small = dataclasses.replace(small, calls=small.calls[1:], target=host)
     assert small.estimated_cycles is None
     assert multiplier_use(small) is None
+    page = compare_page(small, small, compare_plans(small, small))
+    assert "cycles are estimates" in page
+    assert 'id="work"' not in page
+    assert "small (1)" in page
+    assert "small (2)" in page
+
+
+def test_names_cannot_leave_their_element(small: Artifact) -> None:
+    evil = dataclasses.replace(small, name="<script>alert(1)</script>&")
+    assert "<script>alert" not in compare_page(evil, small, compare_plans(evil, small))
+
+
+def test_page_of_both_producers(both: Any, tmp_path: Path) -> None:
+    (vela, first), (tvm, second) = both
+    ran = invoke("report", second, "--against", first, "-o", tmp_path, "--json")
+    document = json.loads(ran.stdout)
+    assert document["against"]["sizes"][0] == {
+        "what": "pool sram", "before": vela.pool_bytes("sram"), "after": tvm.pool_bytes("sram"), "unit": "bytes"
+    }  # fmt: skip
+    page = Path(document["files"]["compare"]).read_text()
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    numbers = {row[0]: row[2:4] for row in data["tables"][0]["rows"]}
+    assert numbers["estimated NPU cycles"] == [vela.estimated_cycles, tvm.estimated_cycles]
+    assert numbers["command streams"] == [vela.stream_bytes, tvm.stream_bytes]
+    work = next(table for table in data["tables"] if "operation" in table["columns"] and not table["rows"][0][1])
+    assert [sum(row[side] or 0 for row in work["rows"]) for side in (3, 5)] == numbers["estimated NPU cycles"]
+
+
+def test_what_is_not_there_is_reported_before_anything_is_written(both: Any, tmp_path: Path) -> None:
+    (_, first), _ = both
+    out = tmp_path / "out"
+    ran = invoke("report", first, "--against", tmp_path / "none", "-o", out, code=1)
+    assert "none is no compiled model" in str(ran.exception)
+    assert not out.exists()

@@ -1,4 +1,4 @@
-"""The page at the size of a desk and of a phone, light and dark: nothing cut off, too wide, overlapping or faint."""
+"""Every page at the size of a desk and of a phone, light and dark: nothing cut off, too wide, overlapping or faint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.report.page.html import Page, html_report
+from npu_memplan.artifact import Artifact
+from npu_memplan.report.page.compare import compare_page
+from npu_memplan.report.page.html import html_report
+from npu_memplan.report.page.tables import Page, front_page
+from npu_memplan.report.text.diff import compare_plans
+from npu_memplan.tuning.pareto import ParetoFront, ParetoPoint
 from tests.support.contrast import faint_texts
 
 PHONE, DESK = (390, 844), (1280, 900)
@@ -64,6 +69,20 @@ def faults(browser: Any) -> list[str]:
 pytestmark = pytest.mark.browser
 
 
+def point(size: int, cycles: int, backend: str = "native lowering") -> ParetoPoint:
+    return ParetoPoint(
+        size, size, cycles, cycles / 5e5, cycles / 5e5, cycles / 4e5, backend, cycles // 2, f"--pool sram={size}"
+    )
+
+
+NEAR = ParetoFront(
+    "near",
+    "sram",
+    (point(14000, 60000), point(18000, 50000), point(24000, 44000)),
+    (point(22192, 63000, "Vela, Performance"), point(16000, 92000, "Vela, Size")),
+    point(22096, 47000),
+)
+FAR = ParetoFront("far", "sram", (point(1000, 900_000), point(40_000, 50_000)), ())
 VIEWS = pytest.mark.parametrize("size, dark", [(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)])
 
 
@@ -93,6 +112,29 @@ def test_cycles_of_seven_digits_fit_their_card(browser: Any, compiled: Any, tmp_
     open_page(browser, tmp_path / "report.html", html_report(large, folder), (width, 900), False)
     assert "7,206,421 / 7,178,636" in browser.run("document.getElementById('vela').innerText")
     assert faults(browser) == []
+
+
+@VIEWS
+def test_the_comparison(browser: Any, small: Artifact, tmp_path: Path, size: tuple[int, int], dark: bool) -> None:
+    larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")
+    open_page(browser, tmp_path / "compare.html", compare_page(small, larger, compare_plans(small, larger)), size, dark)
+    assert faults(browser) == []
+
+
+@VIEWS
+@pytest.mark.parametrize("front", [NEAR, FAR], ids=["near", "far"])
+def test_the_front(browser: Any, tmp_path: Path, front: Any, size: tuple[int, int], dark: bool) -> None:
+    open_page(browser, tmp_path / "front.html", front_page(front), size, dark)
+    assert faults(browser) == []
+    kinds = browser.run("[...document.querySelectorAll('circle')].map(c => c.getAttribute('class').split(' ')[1])")
+    every = [*front.points, *([front.default] if front.default else []), *front.vela]
+    assert kinds == ["point"] * len(front.points) + ["default"] * (front.default is not None) + ["vela"] * len(
+        front.vela
+    )
+    texts = browser.run("[...document.querySelectorAll('#table0 tbody td:nth-child(2)')].map(t => t.textContent)")
+    assert texts == [f"{p.bytes:,}" for p in every]
+    titles = browser.run("[...document.querySelectorAll('.chart .title')].map(t => t.textContent)")
+    assert titles[0] == "bytes of sram" + (", logarithmic" if front is FAR else "")
 
 
 def test_faults_are_found(browser: Any, tmp_path: Path) -> None:

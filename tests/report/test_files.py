@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.files.paths import OutputError, write_whole
-from npu_memplan.report.files import buffers_csv, write_reports
+from npu_memplan.report.files import buffers_csv, summary_csv, trace_json, write_reports
 from npu_memplan.report.page.html import html_report, report_data
 from npu_memplan.verify import VerificationError
 from tests.support.entry import invoke
@@ -45,15 +45,46 @@ def test_no_cell_is_a_formula(small: Artifact, start: str) -> None:
         problem=replace(small.problem, buffers=buffers),
         plan=replace(small.plan, placements=placements),
     )
-    cells = [cell for row in csv.reader(io.StringIO(buffers_csv(odd), newline="")) for cell in row]
-    assert f"'{name}" in cells
-    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    for text in (buffers_csv(odd), summary_csv(odd)):
+        cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+        assert f"'{name}" in cells
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
 def test_a_plans_csv_keeps_its_names(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("id,lower,upper,size\n=1+1,0,2,64\n")
     invoke("plan", tmp_path / "p.csv", "-o", tmp_path / "q.csv")
     assert (tmp_path / "q.csv").read_text() == "id,lower,upper,size,offset\n=1+1,0,2,64,0\n"
+
+
+def test_summary_csv_uses_velas_names_and_units(small: Artifact) -> None:
+    (row,) = csv.DictReader(io.StringIO(summary_csv(small)))
+    assert row["network"] == "small"
+    assert row["accelerator_configuration"] == "Ethos_U55_128"
+    assert float(row["sram_memory_used"]) == 13.0  # KiB, as in Vela's file
+    assert row["sram_used_bytes"] == "13312"
+    assert row["sram_capacity_bytes"] == "16384"
+    assert row["dram_capacity_bytes"] == ""
+    assert row["vela_sram_bytes"] == "14000"
+    assert (row["estimated_cycles"], row["npu_macs"]) == ("2000", "73728")
+    assert row["status"] == "feasible"
+
+
+def test_trace_has_time_on_x_and_bytes_on_counters(small: Artifact) -> None:
+    events = json.loads(trace_json(small))["traceEvents"]
+    slices = {(e["name"], e["ts"], e["dur"]): e for e in events if e["ph"] == "X"}
+    assert slices["conv", 1, 3]["args"]["size_bytes"] == 8192
+    assert ("weights", 0, 2) in slices
+    assert ("weights", 3, 1) in slices
+    assert slices["net", 0, 5]["pid"] == 1
+    sram = next(e["pid"] for e in events if e["ph"] == "M" and e["args"]["name"] == "pool sram")
+    counter = {e["ts"]: e["args"]["bytes"] for e in events if e["ph"] == "C" and e["pid"] == sram}
+    assert counter == {0: 5120, 1: 13312, 2: 8192, 3: 9216, 4: 10240, 5: 2560, 6: 2570, 7: 0}
+    lanes: dict[tuple[int, int], int] = {}
+    for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
+        lane = (e["pid"], e["tid"])
+        assert lanes.get(lane, 0) <= e["ts"], "two slices of one lane overlap"
+        lanes[lane] = e["ts"] + e["dur"]
 
 
 def test_html_is_one_page_without_links(small: Artifact) -> None:
@@ -80,7 +111,7 @@ def test_report_command_writes_all_files_and_nothing_else(small: Artifact, tmp_p
     small.save(tmp_path)
     result = invoke("report", tmp_path, "--json")
     files = json.loads(result.stdout)["files"]
-    names = {"report.html", "memory.txt", "buffers.csv"}
+    names = {"report.html", "memory.txt", "buffers.csv", "summary.csv", "trace.json"}
     assert {Path(p).name for p in files.values()} == names
     assert {p.name for p in tmp_path.iterdir()} == names | {"plan.json"}
     again = write_reports(small, tmp_path)
@@ -110,11 +141,12 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
         "track.js",
         "plot.js",
         "timeline.js",
+        "chart.js",
         "tables.js",
         "side.js",
         "app.js",
     }
-    assert names == page
+    assert names == page | {"kit.js"}
 
 
 def test_report_of_a_problem_and_its_plan(tmp_path: Path) -> None:

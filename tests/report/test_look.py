@@ -12,8 +12,10 @@ import pytest
 from npu_memplan.artifact import Artifact
 from npu_memplan.problem import Pool
 from npu_memplan.report.colours import AGENT_COLOURS, KIND_COLOURS, contrast_ratio, ink_on, layer_colour
+from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
 from npu_memplan.report.text.compile_result import shares_text
+from npu_memplan.report.text.diff import compare_plans
 from tests.support.contrast import AA, faint_texts
 
 PHONE, DESK = (390, 844), (1280, 900)
@@ -68,6 +70,16 @@ def test_every_text_of_the_report_can_be_read(
     page.frame()
     assert faint_texts(page) == []
     browser.size(*DESK)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_of_the_comparison_can_be_read(browser: Any, small: Artifact, tmp_path: Path, dark: bool) -> None:
+    larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")
+    page = shown(browser, tmp_path, compare_page(small, larger, compare_plans(small, larger)))
+    if dark != (page.run("document.documentElement.dataset.theme") == "dark"):
+        page.run("document.getElementById('theme').click()")
+    assert faint_texts(page) == []
 
 
 def test_a_faint_text_would_be_found(browser: Any, tmp_path: Path) -> None:
@@ -151,5 +163,7 @@ def test_a_phone_shows_all_of_it(browser: Any, small: Artifact, tmp_path: Path) 
         assert len(set(cards)) == 1, "one below the other"
         low = page.run("Math.min(...[...document.querySelectorAll('.bar button')].map((b) => b.offsetHeight))")
         assert low >= 32
+        page = shown(browser, tmp_path, compare_page(small, small, compare_plans(small, small)))
+        assert page.run("document.documentElement.scrollWidth") == PHONE[0]
     finally:
         browser.size(*DESK)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.ethosu.time import lanes
-from npu_memplan.report.facts.npu_work import call_estimates, describe_operations
+from npu_memplan.report.files import trace_json
 from npu_memplan.report.page.html import html_report, report_data
 from tests.support.saving import save
 
@@ -27,14 +27,16 @@ def test_the_slices_are_those_of_the_trace(compiled: Any) -> None:
     artifact, folder = compiled("kws_ref_model")
     time = report_data(artifact, folder)["time"]
     columns = time["slices"]
-    launches = [(found, describe_operations(call, found)) for call, found in call_estimates(artifact, folder)]
-    events = list(lanes("the NPU", launches, 1))
-    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    expected = [(threads[e["tid"]], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    drawn = [time["lanes"][lane] for lane in columns["lane"]]
-    assert list(zip(drawn, columns["start"], columns["cycles"], strict=True)) == expected
+    events = json.loads(trace_json(artifact, folder))["traceEvents"]
+    process = next(e["pid"] for e in events if e["ph"] == "M" and str(e["args"]["name"]).startswith("NPU, estimated"))
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["pid"] == process}
+    expected = [
+        (threads[e["tid"]], e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == process
+    ]  # fmt: skip
+    lanes = [time["lanes"][lane] for lane in columns["lane"]]
+    assert list(zip(lanes, columns["start"], columns["cycles"], strict=True)) == expected
     assert time["ends"][-1] == artifact.estimated_cycles
-    assert {"kernels", "DMA"} <= set(drawn)
+    assert {"kernels", "DMA"} <= set(lanes)
 
 
 def test_without_streams_there_is_no_timeline(small: Artifact, browser: Any, tmp_path: Path) -> None:

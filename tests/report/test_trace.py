@@ -1,4 +1,4 @@
-"""The trace of a simulation, held to the Trace Event Format word by word.
+"""Both kinds of trace, held to the Trace Event Format word by word.
 
 Source: "Trace Event Format" (Google, the document behind chrome://tracing and Perfetto's JSON importer): the JSON
 object form, complete (X), counter (C) and metadata (M) events.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fvp_runner.npu_model.network import trace_json
+from fvp_runner.npu_model.network import trace_json as simulation_trace
+from npu_memplan.artifact import Artifact
 from npu_memplan.models.tflite import read_network
+from npu_memplan.report.files import trace_json
 from npu_memplan.vela.compiler import compile_tflite
 
 TOP = {"traceEvents", "displayTimeUnit", "otherData"}
@@ -86,15 +89,52 @@ def _nested(spans: list[tuple[float, float, str]]) -> None:
         outer.append((stop, name))
 
 
-@pytest.fixture(scope="module")
-def trace() -> str:
-    """The trace of the network of the example, as Vela compiles it."""
-    return trace_json(read_network(compile_tflite(EXAMPLE.read_bytes()).network))
+def test_the_plan_as_a_trace(small: Artifact) -> None:
+    lifetimes = sum(len(b.lifetimes) for b in small.problem.buffers)
+    counts = check_trace(trace_json(small))
+    assert counts["X"] == lifetimes + len(small.calls)
+    assert counts["C"] > 2
 
 
-def test_a_simulation_as_a_trace(trace: str) -> None:
-    check_trace(trace)
-    assert sum(event.get("cat") in ("kernel", "dma") for event in json.loads(trace)["traceEvents"]) == 39
+def test_real_plans_as_traces(compiled: Callable[..., tuple[Artifact, Path]]) -> None:
+    artifact, _ = compiled("vww_96_int8")
+    assert check_trace(trace_json(artifact))["X"] == 1 + sum(len(b.lifetimes) for b in artifact.problem.buffers)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("kws_ref_model", {"prefetch": True}),
+        ("micro_speech_quantized", {"accelerator": "ethos-u65-512"}),
+        ("micro_speech_quantized", {"host_ops": ("softmax",)}),
+    ],
+)
+def test_a_real_plan_shows_the_npus_estimated_work(
+    name: str, options: dict[str, Any], compiled: Callable[..., tuple[Artifact, Path]]
+) -> None:
+    artifact, directory = compiled(name, **options)
+    text = trace_json(artifact, directory)
+    check_trace(text)
+    events = json.loads(text)["traceEvents"]
+    work = [e for e in events if e.get("cat") in ("kernel", "dma")]
+    assert len(work) == artifact.npu_operations
+    assert sum(e["args"]["adds_cycles"] for e in work) == artifact.estimated_cycles
+    assert artifact.estimated_cycles is not None
+    assert max(e["ts"] + e["dur"] for e in work) <= artifact.estimated_cycles
+    assert sum(e["args"]["macs"] for e in work) == artifact.npu_macs
+    moved = sum(int(e["name"].split()[-2]) for e in events if e.get("cat") == "port")
+    assert moved == sum(sum(layer.bytes.values()) for layer in artifact.layers)
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    drawn = {(names[e["pid"], e["tid"]].split()[0], e["cat"]) for e in events if "cat" in e}
+    assert drawn - {("DMA", "dma")} == {("kernels", "kernel"), ("AXI", "port")}
+    assert {e["tid"] for e in events if e.get("cat") == "port"} == {3, 4}, "both ports"
+
+
+def test_a_simulation_as_a_trace() -> None:
+    network = read_network(compile_tflite(EXAMPLE.read_bytes()).network)
+    text = simulation_trace(network)
+    check_trace(text)
+    assert sum(event.get("cat") in ("kernel", "dma") for event in json.loads(text)["traceEvents"]) == 39
 
 
 @pytest.mark.parametrize(
@@ -108,8 +148,8 @@ def test_a_simulation_as_a_trace(trace: str) -> None:
         ({"extra": 1}, "'extra': 1"),
     ],
 )
-def test_the_check_finds_what_is_wrong(trace: str, damage: dict[str, Any], complaint: str) -> None:
-    document = json.loads(trace)
+def test_the_check_finds_what_is_wrong(small: Artifact, damage: dict[str, Any], complaint: str) -> None:
+    document = json.loads(trace_json(small))
     event = next(e for e in document["traceEvents"] if e["ph"] == "X")
     event.update(damage)
     with pytest.raises(AssertionError, match=complaint):

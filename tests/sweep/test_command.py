@@ -57,7 +57,7 @@ def test_the_table_is_printed_and_written(words: list[object], tmp_path: Path) -
     at = next(i for i, line in enumerate(printed) if re.fullmatch(r" +network +target +SRAM .*", line))
     rows = [line.split() for line in printed[at + 1 : at + 7]]
     assert {row[0] for row in rows} == {"digits", "hello_world_int8"}
-    assert {path.name for path in tmp_path.iterdir()} == {"sweep_table.json", "sweep_table.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep.html", "sweep_table.json", "sweep_table.csv"}
     before = (tmp_path / "sweep_table.json").read_bytes()
     assert call(*words, "-o", tmp_path, "--json").output.encode() == before
 
@@ -84,7 +84,7 @@ def test_bad_use_is_reported(tmp_path: Path) -> None:
         assert said in refused(*words), words
 
 
-@pytest.mark.parametrize("name", ["results.jsonl", "sweep_table.json", "sweep_table.csv"])
+@pytest.mark.parametrize("name", ["results.jsonl", "sweep.html", "sweep_table.json", "sweep_table.csv"])
 def test_nothing_is_written_through_a_link(name: str, tmp_path: Path) -> None:
     """A folder of a sweep may come from a stranger."""
     (tmp_path / "victim").write_text("the user's")

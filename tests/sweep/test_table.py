@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ import pytest
 from npu_memplan.commands.sweep import report_text
 from npu_memplan.sweep import Outcome, Result, Swept
 from npu_memplan.sweep.case import Shortage
-from npu_memplan.sweep.table import Table, csv_of, json_of
+from npu_memplan.sweep.table import Table, csv_of, html_page, json_of
 
 from .conftest import result
 
@@ -66,6 +67,15 @@ def test_the_text(table: Table) -> None:
     assert text.splitlines()[1] == "1 NOT exact against their reference"
     assert text.splitlines()[2].startswith("results of 5 are claims, not checked: --run local")
     assert [row.exactness for row in table.rows[:3]] == ["claimed exact, not run"] * 2 + ["exact, 2 runs"]
+
+
+def test_the_page_has_every_row_and_mark(table: Table) -> None:
+    page = html_page(table)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    (results,) = data["tables"]
+    assert [row[:4] for row in results["rows"][2:6:3]] == [["a", LARGE, "fits", 1000], ["b", KEEPING, "no room", 9000]]
+    assert results["numeric"][3:11] == [True] * 5 + [False, False, True]
+    assert len(data["plots"][0]["marks"]) == 5, "of the host alone there is no time"
 
 
 def test_files_for_other_programs_say_the_same(table: Table) -> None:

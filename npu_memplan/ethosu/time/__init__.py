@@ -29,6 +29,7 @@ from .estimate import estimate as estimate
 from .estimate import sum_bounds as sum_bounds
 from .lanes import Described as Described
 from .lanes import lanes as lanes
+from .lanes import name_event as name_event
 from .memory import Direction as Direction
 from .memory import Memory as Memory
 from .memory import MemoryMap as MemoryMap

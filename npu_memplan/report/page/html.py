@@ -3,18 +3,13 @@
 Invariant: every rectangle it draws is a lifetime of `plan.json`, not a number computed in the page. The slices of the
 time axis are those of the trace (`ethosu.time.lanes`), in estimated cycles of the NPU, and launches follow one another
 with the host's calls between them; `ends` never decreases and ends where the last slice's operation does. Without
-command streams there is no time axis. The page is one file that fetches nothing (its Content-Security-Policy forbids
-it); texts that come from a model or a file are escaped.
+command streams there is no time axis.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from html import escape
-from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +25,7 @@ from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_o
 from ..facts.memory import PoolView, memory_view, on_purpose
 from ..facts.npu_work import call_estimates, describe_operations, multiplier_use, npu_labels
 from ..text.compile_result import shares_text
+from .tables import Page, asset_text
 
 CAUSE_COLOURS = {  # of what bounds an operation
     Cause.MULTIPLY: "#2f9e6e",
@@ -41,47 +37,6 @@ CAUSE_COLOURS = {  # of what bounds an operation
 LANES = ("host", "kernels", "DMA", "DMA beside DMA", "AXI port 0", "AXI port 1")
 _OF_THREAD = {1: 1, 2: 2, 5: 3, 3: 4, 4: 5}  # lane of each thread of the trace; 0 is the host's
 _COLUMNS = ("lane", "start", "cycles", "cause", "point", "title")
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The parts of a page. All but `title` is HTML."""
-
-    title: str  # of the window, plain text
-    heading: str
-    subtitle: str
-    body: str
-    footer: str  # after what made it
-    sections: tuple[tuple[str, str], ...] = ()  # (id, label) of what the head links to
-    styles: tuple[str, ...] = ()  # assets in addition to style.css
-    scripts: tuple[str, ...] = ()  # assets that read `data`
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-    def html_text(self) -> str:
-        """The text of the page."""
-        links = "".join(f'<a href="#{name}" id="to-{name}">{label}</a>' for name, label in self.sections)
-        parts = {
-            "@TITLE@": escape(self.title),
-            "@STYLE@": "\n".join(map(asset_text, ("style.css", *self.styles))),
-            "@HEADING@": self.heading,
-            "@SUBTITLE@": self.subtitle,
-            "@NAVIGATION@": links,
-            "@BODY@": self.body,
-            "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. {self.footer}",
-            "@DATA@": data_text(self.data),
-            "@SCRIPT@": "\n".join(map(asset_text, ("theme.js", *self.scripts))),
-        }
-        return re.sub("|".join(parts), lambda found: parts[found[0]], asset_text("page.html"))
-
-
-def data_text(data: Mapping[str, Any]) -> str:
-    """The data of a page; "<" is escaped so that no name in the model or of a file can close the script element."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def asset_text(name: str) -> str:
-    """The text of a file that the pages are made of."""
-    return resources.files(__package__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")
 
 
 def time_data(artifact: Artifact, directory: Path | None, labels: Callable[[str], int]) -> dict[str, Any] | None:
