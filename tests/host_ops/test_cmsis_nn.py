@@ -27,7 +27,7 @@ from npu_memplan.cmsis_nn import CmsisNNError, open_cmsis_nn
 from npu_memplan.compiler import compile_model
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from tests.support.many_operators import run_together
+from tests.support.many_operators import Together, run_sanitized
 from tests.support.real_data import Models
 from tests.support.tflite_builder import TensorSpec, constant, write_model
 
@@ -216,7 +216,7 @@ def test_results_are_the_references(tmp_path: Path) -> None:
     models, option = list(cases()), open_cmsis_nn(f"cmsis-nn={FOLDER}").option_text
     networks = [replace(read_network(model), host_kernels=option) for model in models]
     inputs = [[R.integers(-128, 128, n.tensors[i].shape).astype(np.int8) for i in n.inputs] for n in networks]
-    found = run_together(networks, inputs, tmp_path)
+    found = run_sanitized(Together(networks, inputs, tmp_path))
     text = (tmp_path / "many_host.c").read_text()
     assert text.count("_body(") >= 2 * len(models)
     assert "op0_cmsis_nn_conv_2d" in text

@@ -70,24 +70,6 @@ def test_npu_and_host_share_one_plan_and_are_exact(tmp_path: Path) -> None:
     assert on_host(artifact) == ["REDUCE_MIN"]
 
 
-@pytest.mark.parametrize(
-    ("model", "forced"),
-    [
-        ("kws_ref_model", ("SOFTMAX",)),
-        ("kws_ref_model", ("FULLY_CONNECTED", "SOFTMAX")),
-        ("pretrainedResnet_quant", ("SOFTMAX",)),
-        ("pretrainedResnet_quant", ("FULLY_CONNECTED", "SOFTMAX")),
-        ("kws_ref_model", ("RESHAPE",)),
-    ],
-)
-def test_what_the_user_keeps_on_the_host_is_exact(
-    model: str, forced: tuple[str, ...], shared_model: Models, tmp_path: Path
-) -> None:
-    artifact = compiled_equals_reference(shared_model(model).read_bytes(), tmp_path, host_ops=forced)
-    assert sorted(on_host(artifact)) == sorted(forced)
-    assert {o.reason for o in artifact.operators if o.agent is Agent.HOST} == {"kept on the CPU by --host-ops"}
-
-
 def test_states_outlive_a_run(shared_model: Models, tmp_path: Path) -> None:
     path = shared_model("keyword_scrambled_8bit")
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")

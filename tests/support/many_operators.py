@@ -172,13 +172,6 @@ def _view(pool: np.ndarray, slot: Any) -> np.ndarray:
     return pool[start : start + int(slot["size_bytes"])].view(str(slot["dtype"]))
 
 
-def run_together(
-    networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path
-) -> list[list[np.ndarray]]:
-    """The outputs of each network for its inputs, run with the sanitizers."""
-    return run_sanitized(Together(networks, inputs, folder))
-
-
 def run_sanitized(together: Together) -> list[list[np.ndarray]]:
     """The outputs of each network, run with the sanitizers."""
     return Running(together).run(together.inputs)

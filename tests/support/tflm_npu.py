@@ -110,11 +110,6 @@ class MicroWithNpu(_WithNpu):
         """Bytes of the arena that hold tensors and the scratch of kernels."""
         return _part("head", self._interpreter.print_allocations)
 
-    @property
-    def tail_bytes(self) -> int:
-        """Bytes of the arena that it keeps: its structures and what kernels ask for."""
-        return _part("tail", self._interpreter.print_allocations)
-
 
 class SharedArena(_WithNpu):
     """Interpreters of `contents`, or of the models at these addresses, with one allocator: the extension's own C++, by
