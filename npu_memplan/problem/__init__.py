@@ -5,12 +5,10 @@ error. Their text formats are in this folder: `json` and MiniMalloc's CSV (`csv`
 and writes files.
 """
 
-from .model import LARGEST_BYTES as LARGEST_BYTES
 from .model import POISON as POISON
 from .model import AccessHistory as AccessHistory
 from .model import Agent as Agent
 from .model import AliasGroup as AliasGroup
-from .model import Alignment as Alignment
 from .model import AllowedOverlap as AllowedOverlap
 from .model import BranchPoints as BranchPoints
 from .model import Buffer as Buffer
@@ -18,7 +16,6 @@ from .model import BufferAccess as BufferAccess
 from .model import BufferKind as BufferKind
 from .model import ByteRun as ByteRun
 from .model import Count as Count
-from .model import Distance as Distance
 from .model import Lifetime as Lifetime
 from .model import Placement as Placement
 from .model import Plan as Plan
@@ -28,6 +25,5 @@ from .model import Pool as Pool
 from .model import PoolUsage as PoolUsage
 from .model import Problem as Problem
 from .model import ProblemError as ProblemError
-from .model import Rate as Rate
 from .model import used_bytes as used_bytes
 from .validation import validate as validate

@@ -10,11 +10,9 @@ from .architecture import BANK_BYTES as BANK_BYTES
 from .architecture import Architecture as Architecture
 from .architecture import BlockRams as BlockRams
 from .architecture import Channel as Channel
-from .architecture import Granules as Granules
 from .architecture import Language as Language
 from .architecture import OutputKind as OutputKind
 from .architecture import Product as Product
-from .architecture import Rates as Rates
 from .architecture import Shape as Shape
 from .configurations import ETHOS_U55_65, ETHOS_U85
 

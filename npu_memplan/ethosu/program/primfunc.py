@@ -194,18 +194,13 @@ class _Reader:
         self._read_parameters()
         found = map(self._read_statement, self._statements(self._function.body))
         operations = [operation for operation in found if operation is not None]
-        served = self._read_column(OPERATORS, len(operations)) or [-1] * len(operations)
+        served = list(self._function.attrs.get(OPERATORS, ())) or [-1] * len(operations)
+        if len(served) != len(operations):
+            raise PrimFuncError(
+                f"NPU function {self._name}: {OPERATORS} has {len(served)} entries for {len(operations)} operations"
+            )
         operations = [replace(o, operator=int(index)) for o, index in zip(operations, served, strict=True)]
         return NpuProgram(self._target, tuple(self._buffers), tuple(operations), self._name)
-
-    def _read_column(self, attribute: str, count: int) -> list[Any]:
-        """An attribute with an entry for each of `count` operations; empty where there is none."""
-        found = list(self._function.attrs.get(attribute, ()))
-        if found and len(found) != count:
-            raise PrimFuncError(
-                f"NPU function {self._name}: {attribute} has {len(found)} entries for {count} operations"
-            )
-        return found
 
     def _read_parameters(self) -> None:
         attributes = self._function.attrs
