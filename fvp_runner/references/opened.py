@@ -5,8 +5,11 @@ Invariant: what a reference needs is imported when the first of its kind is open
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from npu_memplan.models.edits import read_source
 from npu_memplan.models.frameworks import is_onnx, is_torch
@@ -43,12 +46,27 @@ def open_reference(path: Path, io: str = "file", apart: bool = True) -> TFLiteRe
 
 def open_tflite(data: bytes, name: str, apart: bool = True) -> TFLiteReference:
     """The reference of a .tflite file. Kernels may end their process for what they do not take, so it is opened in
-    another one first; not where `apart` is False, in a process that may end."""
+    another one first, where small files and those with branches or loops run once; not where `apart` is False, in a
+    process that may end."""
     from .kernels import TFLiteReference
 
-    if apart and (number := ending_signal(lambda: TFLiteReference(data, name))):
+    if apart and (number := ending_signal(partial(_try_reference, data, name))):
         raise ReferenceRunError(
             f"no reference can run {name}: its kernels end their process with signal {number}; an operator has options "
             "or scales that they do not take"
         )
     return TFLiteReference(data, name)
+
+
+_SMALL_BYTES = 1 << 16  # whose inference takes no time that anyone notices
+
+
+def _try_reference(data: bytes, name: str) -> None:
+    from .kernels import TFLiteReference
+
+    reference = TFLiteReference(data, name)
+    network = reference.network
+    if len(data) <= _SMALL_BYTES or len(network.subgraphs) > 1:
+        given = [network.tensors[i] for i in network.inputs]
+        for value in (0, 1):  # either branch of what an input of bool decides
+            reference.run([np.full(tensor.shape, value, tensor.dtype) for tensor in given])

@@ -138,3 +138,9 @@ def test_kernels_that_end_their_process_end_no_command(tmp_path: Path) -> None:
     ended = CliRunner().invoke(cli, ["check", str(odd), "--board", "corstone-300-u55"])
     assert ended.exit_code == 1, ended.output
     assert "TFLite Micro does not run it (its kernel ends the program with signal 6)" in " ".join(ended.output.split())
+
+
+def test_kernels_that_end_their_process_while_they_run_end_no_command() -> None:
+    """A drawn WHILE with an IF in its body: tflite-micro opens it, and its first inference is a segmentation fault."""
+    with pytest.raises(ReferenceRunError, match="its kernels end their process with signal 11"):
+        open_reference(Path(__file__).parent / "while_ends_reference.tflite")
