@@ -101,8 +101,17 @@ extern "C" {{
 /* Runs a command stream of `bytes` bytes to its end. bases[r] is what the NPU finds at base
  * pointer r, base_bytes[r] its size in bytes (0: not used): r = 0 are constants, r > 0 the pool
  * of region r. region_config is the register REGIONCFG for these bases; context is <model>_npu_context, a
- * handle of yours. Supplied by the platform: a driver on a device, a simulator on a host.
- * Returns 0 on success; anything else ends the run and becomes its result. */
+ * handle of yours. Returns 0 on success; anything else ends the run and becomes its result.
+ * These sources call it and do not define it. Link one of
+ *   - npu_memplan_arm_driver.c, which `compile --emit arm-core-driver` writes, and Arm's ethos-u-core-driver;
+ *   - the folder driver of a project of `npu-memplan new-firmware`, which needs no other driver;
+ *   - a function of yours; this one is enough to link without an NPU, and each inference ends with -1:
+ *       int32_t npu_memplan_npu_launch(void *context, uint32_t region_config, const uint32_t *command_stream,
+ *                                      uint32_t bytes, const void *const bases[], const uint32_t base_bytes[],
+ *                                      int32_t count) {{
+ *         return -1;
+ *       }}
+ * `npu-memplan run` brings its own. */
 int32_t npu_memplan_npu_launch(void *context, uint32_t region_config, const uint32_t *command_stream, uint32_t bytes,
                                const void *const bases[], const uint32_t base_bytes[], int32_t count);
 

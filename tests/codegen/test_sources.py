@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,21 @@ def test_golden(golden):
     for name, text in sources.texts.items():
         golden(f"codegen_{name}", text)
     assert sources.constants_bytes == 64 + 32
+
+
+def test_the_header_has_a_launch_that_links(tmp_path, shared_object):
+    """As a user finds it: the sources alone lack the launch; the header says what to add."""
+    for name, text in print_sources(planned_module(), interface()).texts.items():
+        (tmp_path / name).write_text(text)
+    comment = RUNTIME_TEXT.partition("without an NPU")[2].partition("*/")[0].partition(":")[2].partition("* `")[0]
+    (tmp_path / "launch.c").write_text(
+        '#include "npu_memplan_runtime.h"\n' + comment.replace(" * ", " ").rstrip(" *\n")
+    )
+    whole = ("-Wl,--no-undefined",) if sys.platform == "linux" else ()
+    library = ctypes.CDLL(
+        str(shared_object(sorted(tmp_path.glob("*.c")), f"-I{tmp_path}", "-Wno-unused-parameter", *whole))
+    )
+    assert library.npu_memplan_npu_launch(None, 0, None, 0, None, None, 0) == -1
 
 
 def test_same_module_same_bytes():
