@@ -35,8 +35,8 @@ HEAD = """# Where networks fit
 Written by `python -m benchmarks.boards`; do not edit. A row is `npu-memplan compile NETWORK --board all
 --objective bytes --effort quick`, turned on its side: KiB of the memory that holds the planned pools / KiB of
 constants and command streams, and estimated milliseconds, of Vela's stream planned for the least memory. **Bold**:
-does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`, whose figures these are. Where the
-memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is all of it.
+does not fit, and what is short. *Size*: fits with `--npu-compiler vela,Size`, whose figures these are. Where tensors
+may lie in DRAM (Ethos-U65, Ethos-U85 of Corstone: Dedicated_Sram), the second figure has them, too.
 
 Figures of boards are from public texts, each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME`
 prints them, and what is not known. **Of these boards, those of Corstone alone were run by us, on emulators;
@@ -50,7 +50,7 @@ def cell(row: BoardRow) -> str:
     """`20.3/33.8, 0.216`, or what is short."""
     if row.fit is None:
         return "not compiled"
-    (sram, _), (flash, _) = row.fit.bytes_of(read_only=False), row.fit.bytes_of(read_only=True)
+    (sram, _), (flash, _) = row.fit.bytes_of(constants=False), row.fit.bytes_of(constants=True)
     figures = f"{sram / 1024:.1f}" + (f"/{flash / 1024:.1f}" if flash else "")
     if row.milliseconds is not None:
         figures += f", {row.milliseconds:.3f}"

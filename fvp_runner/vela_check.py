@@ -275,7 +275,12 @@ def check_memories(network: Network, file_bytes: int, board: Board) -> Iterator[
         fitting = [memory for memory in usable if memory.size_bytes >= size]
         if fitting:
             names = ", ".join(memory.name for memory in fitting)
-            yield Remark(Level.RIGHT, "memory", f"{what}: {format_size(size)} fit {names} of {board.name}")
+            kept = any(memory.read_only for memory in fitting) or not read_only
+            loading = "" if kept else board.loading_of(fitting[0], size)
+            yield Remark(
+                Level.RIGHT, "memory",
+                f"{what}: {format_size(size)} fit {names} of {board.name}" + (f"; {loading}" if loading else ""),
+            )  # fmt: skip
         else:
             yield Remark(
                 Level.WRONG, "memory",

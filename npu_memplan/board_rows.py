@@ -70,6 +70,7 @@ class BoardRow:
             "accelerator": self.options.accelerator,
             **{name: getattr(self, name) for name in keys},
             "flags": list(self.options.to_cli_args()) if self.fit is not None else [],
+            "loading": "" if self.fit is None else self.fit.loading,
             "faults": list(self.faults),
             "memories": [
                 {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}
@@ -196,9 +197,13 @@ def _cycles_and_clock(compiled: Compiled, artifact: Artifact) -> tuple[list[int]
 
 
 HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "ms", "CPU")
+_WITH_DRAM = (
+    "Of {boards}, the column flash has DRAM, where tensors may lie beside the constants; --pool sram is the NPU's own "
+    "memory there, not all of the tensors'."
+)
 NOTE = (
-    "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
-    "constants (flash; with one memory for both, the first figure has all). A row is what compile --board BOARD makes, "
+    "Needed / there, of the memories that hold pools alone (SRAM) and of the one that holds constants (flash; with one "
+    "memory for all, the first figure has all). A row is what compile --board BOARD makes, "
     "with the flag that the column fits names instead of yes (bytes: --objective bytes, Size: --npu-compiler "
     "vela,Size). Milliseconds of an inference are estimated from the board file's figures; CPU is its share (?: its "
     "clock is not known, and taken as the NPU's). The user's own program is not in the bytes. Of the boards, those of "
@@ -211,7 +216,7 @@ def fit_cells(row: BoardRow) -> tuple[str, ...]:
     npu = row.options.accelerator.removeprefix("ethos-")
     if row.fit is None:
         return (row.board, "no", npu, "-", "-", "-", "-")
-    kept = (row.fit.bytes_of(read_only) for read_only in (False, True))
+    kept = (row.fit.bytes_of(constants) for constants in (False, True))
     sizes = (f"{_kib_text(used)}/{there >> 10}" if there else "-" for used, there in kept)
     time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
     host = "?" if row.host_operations else "-"
@@ -237,6 +242,11 @@ def print_fits(rows: Sequence[BoardRow]) -> None:
     for row in rows:
         if row.verdict != "fits":
             console.print(f"{row.board}: {row.verdict}")
+        if row.fits and row.fit is not None and row.fit.loading:
+            console.print(f"{row.board}: {row.fit.loading}")
         for text in row.faults if row.fit is not None else ():
             console.print(f"{row.board}: {FAULT}{text}")
+    with_dram = [row.board for row in rows if row.fit is not None and row.fit.has_dram]
+    if with_dram:
+        console.print(_WITH_DRAM.format(boards=", ".join(with_dram)))
     console.print(NOTE)

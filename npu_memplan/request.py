@@ -26,6 +26,13 @@ ONLY_FLOATS = "computes in floating point throughout: quantise it to int8 for th
 _FEWEST = 3  # bindings, the last of which reads the others, have more orders than one
 
 
+def short_selection(note: str) -> str:
+    """What a note of the selection says of the program that was selected and of the best other one."""
+    clauses = note.split("; ")[:2]
+    clauses[0] = ", ".join(clauses[0].split(", ")[:2])  # without the least that its operations take
+    return "; ".join(clauses)
+
+
 @dataclass(frozen=True, slots=True)
 class StripeOptions:
     """The memory that stripes are made for.

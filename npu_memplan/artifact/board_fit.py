@@ -35,6 +35,7 @@ class MemoryUse:
 class BoardFit:
     board: Board
     uses: tuple[MemoryUse, ...]  # pools' memories first
+    loading: str = ""  # what the program has to load at each start, where constants have no memory that keeps them
 
     @property
     def shortest_memory(self) -> MemoryUse | None:
@@ -43,14 +44,21 @@ class BoardFit:
         return min(lacking, key=lambda use: use.headroom_bytes, default=None)
 
     @property
+    def has_dram(self) -> bool:
+        """Whether tensors may lie in the memory of the constants, beside a memory of the NPU (Dedicated_Sram)."""
+        return len(self.uses) > 1 and any(CONSTANTS in use.holds and len(use.holds) > 1 for use in self.uses)
+
+    @property
     def verdict(self) -> str:
         """`fits`, or which memories are short by how much."""
         lacking = [use for use in self.uses if use.headroom_bytes < 0]
         return "; ".join(f"{u.memory.name} is short by {-u.headroom_bytes:,} bytes" for u in lacking) or "fits"
 
-    def bytes_of(self, read_only: bool) -> tuple[int, int]:
-        """(bytes needed, bytes there) of the memories that hold pools, or of those that hold constants alone."""
-        chosen = [use for use in self.uses if (use.holds == (CONSTANTS,)) is read_only]
+    def bytes_of(self, constants: bool) -> tuple[int, int]:
+        """(bytes needed, bytes there) of the memories that hold pools alone, or of the one that holds constants and
+        may hold tensors beside them, as DRAM does; a memory that holds everything is one of pools.
+        """
+        chosen = [use for use in self.uses if (CONSTANTS in use.holds and len(self.uses) > 1) is constants]
         return sum(use.used_bytes for use in chosen), sum(use.memory.size_bytes for use in chosen)
 
 
@@ -69,9 +77,10 @@ def fit_of(artifact: Artifact) -> BoardFit | None:
     parts = [
         (memory, f"pool {name}", sizes[name]) for name, memory in homes(board, target.memory_mode, sizes, needs).items()
     ]
-    parts.append((constants_home(board, target.memory_mode, needs, target.constant_pools), CONSTANTS, constants))
+    home = constants_home(board, target.memory_mode, needs, target.constant_pools)
+    parts.append((home, CONSTANTS, constants))
     uses: dict[str, MemoryUse] = {}
     for memory, what, size in parts:
         before = uses.get(memory.name, MemoryUse(memory, (), 0))
         uses[memory.name] = MemoryUse(memory, (*before.holds, what), before.used_bytes + size)
-    return BoardFit(board, tuple(uses.values()))
+    return BoardFit(board, tuple(uses.values()), board.loading_of(home, constants) if constants else "")

@@ -121,6 +121,12 @@ def _print_all(as_json: bool) -> None:
     click.echo(LEGEND)
 
 
+POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
+POOL_LIMITS = (
+    "Of pools with padding, Vela takes strides up to 3 and averages of kernels up to 8 x 8; others stay on the CPU."
+)
+
+
 def _format_claim(known: Claim) -> str:
     return f"{known.exactness.value}{f' ({known.reference})' if known.reference else ''}"
 
@@ -144,4 +150,6 @@ def _print(name: str, found: tuple[Need, ...]) -> None:
     for need in found:
         if need.refused:
             click.echo(f"{need.kind} {need.dtype} has no host code: {need.refused}")
-    click.echo("The NPU's limits of shapes and strides are known when the model is compiled.")
+    if any(need.kind in POOLS for need in found):
+        click.echo(POOL_LIMITS)
+    click.echo("Other limits of shapes and strides are Vela's and ours: compile says why an operator is on the CPU.")

@@ -216,6 +216,16 @@ class Board(BoardFile, frozen=True, kw_only=True):
         found = [self.memory(name) for name in names]
         return next((m for m in found if m.size_bytes >= size_bytes), max(found, key=lambda m: m.size_bytes))
 
+    def loading_of(self, memory: BoardMemory, size_bytes: int) -> str:
+        """The program's task at each start where `memory` does not keep constants of `size_bytes` without power; empty
+        where it does, and for emulators and FVPs, which load it with the program.
+        """
+        if memory.read_only or self.qemu is not None or self.fvp is not None:
+            return ""
+        kept = next((m.name for m in self.memories if m.read_only and m.size_bytes >= size_bytes), "")
+        source = f"from {kept}" if kept else "no memory here keeps them"
+        return f"{memory.name} is empty at power-on: load {size_bytes:,} bytes of constants at start ({source})"
+
     def memory(self, name: str) -> BoardMemory:
         """The memory called `name`; `TargetDataError` lists the board's memories."""
         for memory in self.memories:

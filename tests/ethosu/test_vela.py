@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npu_memplan.commands.lists import POOL_LIMITS
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import AcceleratorError, accelerator
 from npu_memplan.ethosu.weight_codec import WeightCodecError, decode_weights, encode_scales, encode_weights
@@ -18,9 +19,11 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.process.incidents import gather_incidents
 from npu_memplan.process.programs import wait_for_end
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
+from tests.support.entry import invoke
 from tests.support.real_data import Models
 from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
+SAME, VALID = 0, 1
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.tflite"
 
 
@@ -213,3 +216,29 @@ def test_the_end_of_a_process_is_waited_for(without: bool, monkeypatch: pytest.M
     sleeping.kill()
     assert [wait_for_end(sleeping, 60) for _ in range(2)] == [-9, -9]
     assert wait_for_end(subprocess.Popen(["sh", "-c", "sleep 0.1; exit 3"]), 60) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "padding", "kernel", "stride", "on_npu"),
+    [
+        ("MAX_POOL_2D", SAME, 3, 3, True),
+        ("MAX_POOL_2D", SAME, 4, 4, False),
+        ("MAX_POOL_2D", VALID, 4, 4, True),
+        ("MAX_POOL_2D", SAME, 12, 1, True),
+        ("AVERAGE_POOL_2D", SAME, 8, 3, True),
+        ("AVERAGE_POOL_2D", SAME, 9, 1, False),
+        ("AVERAGE_POOL_2D", SAME, 4, 4, False),
+        ("AVERAGE_POOL_2D", VALID, 9, 4, True),
+    ],
+)
+def test_limits_of_pools_are_those_that_operators_prints(
+    kind: str, padding: int, kernel: int, stride: int, on_npu: bool, tmp_path: Path
+) -> None:
+    rows = 41  # no multiple of the strides, so that SAME pads
+    made = -(-rows // stride) if padding == SAME else (rows - kernel) // stride + 1
+    x, y = (TensorSpec((1, n, n, 8), "int8", 0.1, 0) for n in (rows, made))
+    fields = {"Padding": padding, "StrideW": stride, "StrideH": stride, "FilterWidth": kernel, "FilterHeight": kernel}
+    data = bytes(single_operator(kind, [x], [y], "Pool2DOptions", 2, **fields).finish())
+    assert bool(compile_tflite(data).parsed.npu_calls) is on_npu
+    (tmp_path / "pool.tflite").write_bytes(data)
+    assert POOL_LIMITS in invoke("operators", tmp_path / "pool.tflite").output

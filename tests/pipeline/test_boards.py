@@ -91,6 +91,47 @@ def test_what_does_not_fit_is_reported_before_anything_is_written(cli, shared_mo
     assert re.search(r"available +20,000 bytes", made.err)
 
 
+@pytest.mark.parametrize(
+    ("board", "memory", "size", "said"),
+    [
+        ("nuvoton-m55m1", "FLASH", 1 << 20, ""),
+        ("nuvoton-m55m1", "HYPERRAM", 3 << 20, "HYPERRAM is empty at power-on: load 3,145,728 bytes of constants at "
+         "start (no memory here keeps them)"),
+        ("nuvoton-m55m1", "SRAM01", 1000, "SRAM01 is empty at power-on: load 1,000 bytes of constants at start (from "
+         "FLASH)"),
+        ("nxp-imx93", "DRAM", 1, "DRAM is empty at power-on: load 1 bytes of constants at start (no memory here keeps "
+         "them)"),
+        ("corstone-300-u55", "DDR", 1, ""),  # emulators and FVPs load it with the program
+    ],
+)  # fmt: skip
+def test_a_memory_that_is_empty_at_power_on_is_to_be_loaded(board: str, memory: str, size: int, said: str) -> None:
+    found = load_board(board)
+    assert found.loading_of(found.memory(memory), size) == said
+
+
+def test_a_fit_says_what_has_to_be_loaded(cli, tmp_path: Path) -> None:
+    said = r"DRAM is empty at power-on: load [\d,]+ bytes of constants at start \(no memory here keeps them\)"
+    made = cli.ok("compile", HELLO, "--board", "nxp-imx93", *QUICK, "-o", tmp_path / "out")
+    assert re.search(said, made.out)
+    assert re.search(said, " ".join((tmp_path / "out" / "memory.txt").read_text().split()))
+    file = tmp_path / "v.tflite"
+    cli.ok("compile", HELLO, "--board", "nxp-imx93", *QUICK, "--emit", "vela-tflite", "-o", file)
+    checked = cli("check", file, "--board", "nxp-imx93").out
+    assert re.search(rf"ok +memory +file: .* fit OCRAM, DRAM of nxp-imx93; OCRAM{said[4:]}", checked)
+    everywhere = " ".join(cli.ok("compile", HELLO, "--board", "all", *QUICK).out.split())
+    assert re.search(rf"nxp-imx93: {said}", everywhere)
+    assert "alif-e7-hp: " not in everywhere
+
+
+def test_the_npus_own_memory_is_compared_with_that_of_other_boards(cli) -> None:
+    made = cli.ok("compile", HELLO, "--board", "all", *QUICK)
+    rows = {line.split()[0]: line.split() for line in made.out.splitlines() if line.count("/") >= 2}
+    assert rows["nxp-imx93"][3].endswith("/384")
+    assert rows["nxp-imx93"][4].endswith(f"/{256 << 10}")
+    boards = "corstone-300-u65, corstone-315, corstone-320, nxp-imx93"
+    assert f"Of {boards}, the column flash has DRAM" in " ".join(made.out.split())
+
+
 def test_constants_go_where_there_is_room_or_where_they_are_asked_to_be(cli, tmp_path: Path) -> None:
     many = (
         CompileOptions("ethos-u55-256", board="nuvoton-m55m1")

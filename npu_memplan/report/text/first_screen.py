@@ -14,7 +14,7 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckVerdict
 from ...options import NO_NPU, CompileOptions, Objective
-from ...request import FASTER, ONLY_FLOATS, SELECTED
+from ...request import FASTER, ONLY_FLOATS, SELECTED, short_selection
 from ...sizes import difference_text, percent_text
 from ..facts.npu_work import multiplier_use, operations_text
 from .compile_result import result_texts, verdict
@@ -55,13 +55,15 @@ def _fact_sentences(artifact: Artifact) -> Iterator[str]:
     if artifact.check.verdict is CheckVerdict.DIFFERS:
         yield from claims
     yield from (note for note in artifact.notes if note.endswith(ONLY_FLOATS))
+    fit = fit_of(artifact)
+    if fit is not None and fit.loading:
+        yield fit.loading
     yield from _comparison_with_vela(artifact)
     yield from (note for note in artifact.notes if note.startswith(FASTER))
     if artifact.check.verdict is not CheckVerdict.DIFFERS:
         yield from claims
     if artifact.target.accelerator != NO_NPU and not artifact.npu_operations:
         yield from _reasons_on_cpu(artifact)
-    fit = fit_of(artifact)
     if fit is not None:
         memories = (f"{u.memory.name} {u.used_bytes:,} of {u.memory.size_bytes:,} bytes" for u in fit.uses)
         yield f"{fit.board.name}: {', '.join(memories)}"
@@ -96,11 +98,10 @@ def _selected_program(artifact: Artifact) -> str:
     taken = next((note.removeprefix(SELECTED) for note in artifact.notes if note.startswith(SELECTED)), "")
     if not taken:
         return {"vela": "Vela's stream", "tvm": "native lowering"}.get(artifact.target.npu_compiler, "")
-    clauses = taken.split("; ")[:2]
-    clauses[0] = ", ".join(clauses[0].split(", ")[:2])  # without the least that its operations take
+    best, *others = short_selection(taken).split("; ")
     if artifact.target.resident != "none":
-        clauses[0] += " before --resident"
-    return "; ".join(clauses)
+        best += " before --resident"
+    return "; ".join((best, *others))
 
 
 def _comparison_with_vela(artifact: Artifact) -> Iterator[str]:

@@ -106,6 +106,8 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
     if fit is not None:
         console.print()
         _print_block(console, f"Memories of {fit.board.name}", _fit_table(fit))
+        if fit.loading:
+            console.print(textwrap.fill(fit.loading, WIDTH), "")
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(f"{artifact.source}: {where}; {operations_text(artifact)}", soft_wrap=True)
     share = multiplier_use(artifact)
