@@ -80,6 +80,15 @@ class LimitSearch:
         fitting = [winner for winner in self._won if winner.size_bytes <= limit_bytes]
         return min(fitting, key=lambda w: (w.cycles, w.size_bytes, w.limit_bytes), default=None)
 
+    def search_own_size(self, found: Winner) -> Winner:
+        """The program that a pool of the bytes of `found` gives, which was taken because it is fast enough."""
+        while not is_ended():
+            made = self.fastest_within(found.size_bytes)
+            if made is None or made.size_bytes >= found.size_bytes:
+                return made or found
+            found = made
+        return found
+
     def least(self) -> Winner | None:
         """The program in the fewest bytes of any; None where one backend makes all, or other pools are too small."""
         if not self.options.has_rivals:
@@ -250,19 +259,20 @@ def fast_enough(
     least = limits.least()
     if least is not None and least.cycles <= most and (given is None or least.size_bytes <= given):
         return _with_reason(least, 0, limits)  # nothing is smaller
-    found, slow = first, 0 if least is None else least.size_bytes
+    found, slow = first, [0 if least is None else least.size_bytes]
     for _ in range(_STEPS):
         if is_ended():
             break
-        limit = _round_size((slow + found.size_bytes) // 2, _STEP_BITS)
-        if limit <= slow or found.size_bytes - limit <= found.size_bytes // _CLOSE:
+        limit = _round_size((slow[-1] + found.size_bytes) // 2, _STEP_BITS)
+        if limit <= slow[-1] or found.size_bytes - limit <= found.size_bytes // _CLOSE:
             break
         tried = limits.fastest_within(limit, most)
         if tried is None or tried.cycles > most:
-            slow = limit
+            slow.append(limit)
         else:
             found = tried
-    return _with_reason(found, slow, limits)
+    found = limits.search_own_size(found)
+    return _with_reason(found, max((size for size in slow if size < found.size_bytes), default=0), limits)
 
 
 def _with_reason(found: Winner, slow: int, limits: LimitSearch) -> Planned:

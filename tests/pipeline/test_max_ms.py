@@ -37,6 +37,10 @@ def test_the_least_memory_that_is_fast_enough(
     assert sram["capacity_bytes"] is None
     assert Artifact.load(tmp_path / "out").target.max_ms == max_ms
     cli.bit_exact(tmp_path / "out", model, "--input", "random:3")
+    if model == DIGITS:  # of one backend a --pool compares no programs
+        pool = "--pool", f"sram={taken}", "--effort", "quick"
+        same = cli.ok("compile", model, *pool, "--json", "-o", tmp_path / "same").json
+        assert (same["pools"][0]["used_bytes"], same["estimated_cycles"]) == (taken, made.json["estimated_cycles"])
     # with what is said not to be enough, it is slower, or does not fit
     less = cli("compile", model, "--pool", f"sram={refused}", *requested[2:], "--json", "-o", tmp_path / "less")
     assert less.code == 2 or less.json["estimated_cycles"] > 500_000 * max_ms
