@@ -234,6 +234,11 @@ def _is_packed(table: Any) -> bool:
 def _bytes(buffer: Any, table: Any, what: str) -> npt.NDArray[np.uint8] | None:
     """The bytes of a constant, None of what is none; two numbers of 4 bits become two of 8, the lower half first."""
     data: npt.NDArray[np.uint8] | None = buffer.DataAsNumpy() if buffer.DataLength() else None
+    if data is None and buffer.Offset() > 1:  # 1 stands for none
+        raise UnsupportedModelError(
+            f"{what} is stored outside of the flatbuffer, as TensorFlow writes models above 2 GB, which "
+            "tflite-micro does not read: convert the model without _experimental_use_buffer_offset"
+        )
     if not _is_packed(table):
         return data
     if data is None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import flatbuffers
+import numpy as np
 import pytest
 import tflite
 
@@ -21,7 +23,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.frontend.test_folding import to_a_matrix
 from tests.support.operator_table import row
-from tests.support.tflite_builder import TensorSpec, single_operator
+from tests.support.tflite_builder import ModelBuilder, TensorSpec, _table, single_operator
 
 
 def test_a_flex_operator() -> None:
@@ -50,6 +52,24 @@ def test_a_custom_code_of_a_built_in_operator_names_nothing() -> None:
         assert int.from_bytes(data[place : place + size], "little") == custom
         changed[place : place + size] = relu.to_bytes(size, "little")
     assert [o.name for o in read_network(bytes(changed)).cpu_operators] == ["RELU"]
+
+
+class _DataBehind(ModelBuilder):
+    """A file whose constants lie behind the flatbuffer."""
+
+    def _buffer(self, b: flatbuffers.Builder, data: np.ndarray | None) -> int:
+        return (
+            super()._buffer(b, None) if data is None else _table(b, "Buffer", {"Offset": 1 << 12, "Size": data.nbytes})
+        )
+
+
+def test_constants_outside_of_the_flatbuffer() -> None:
+    """They were called results that no operator makes, and the file no valid one."""
+    graph = _DataBehind()
+    x, y = graph.tensor((1, 4), "int8", 0.1), graph.tensor((1, 4), "int8", 0.1)
+    graph.operator("ADD", [x, graph.constant(np.zeros((1, 4), np.int8), 0.1)], [y], "AddOptions")
+    with pytest.raises(UnsupportedModelError, match="tensor 2 't2' is stored outside of the flatbuffer"):
+        read_network(graph.made([x], [y]).finish())
 
 
 @pytest.mark.parametrize("dtype", ["variant", "string"])
