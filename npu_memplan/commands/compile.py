@@ -149,7 +149,12 @@ def command(
         click.echo(_compile_program(model, output, force, as_json, **given))
         return
     if model.is_file():  # else it is what reading it says
-        check_unused(model.name, "no .pte", {"FILE.ptd": data_files, f"--emit {_ONE_ARENA}": emit == _ONE_ARENA})
+        if data_files:
+            raise click.UsageError(
+                f"{data_files[0]} is left over behind {model.name}; only a .pte takes more files, and a size has no "
+                "blank: sram=64KiB"
+            )
+        check_unused(model.name, "no .pte", {f"--emit {_ONE_ARENA}": emit == _ONE_ARENA})
     all_boards = requested["board"] == ALL
     options = options_of(**{**requested, "emit": emit, "board": "" if all_boards else requested["board"]})
     emit = emit if emit == _TFLITE else "c"

@@ -118,6 +118,12 @@ def test_a_branch_is_not_left_to_a_c_function(tmp_path: Path) -> None:
     assert "which a C function cannot; replace it" in message_of(*given, "--host-ops", "IF=64")
 
 
+def test_a_size_with_a_blank_is_pointed_out(tmp_path: Path) -> None:
+    done = invoke("compile", MODEL, "--pool", "sram=64", "KiB", "-o", tmp_path / "o", code=2)
+    assert "KiB is left over behind digits.tflite" in " ".join(done.output.split())
+    assert "a size has no blank: sram=64KiB" in " ".join(done.output.split())
+
+
 def test_an_accelerator_may_be_called_as_tables_shorten_it() -> None:
     assert CompileOptions("u85-512").resolve_defaults() == CompileOptions("ethos-u85-512").resolve_defaults()
 
