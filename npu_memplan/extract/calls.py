@@ -38,6 +38,7 @@ from .program import (
     View,
     allocated_shape,
     element_bytes,
+    extent_key,
     size_bytes,
     static_extent,
 )
@@ -221,7 +222,7 @@ class CallWalker:
         }
         used = set(nodes_of(function.body, ir.Var))
         handles = {i: a for i, a in handles.items() if function.params[i] not in used}
-        key = (function, *((i, a.dtype, *map(_extent_key, a.shape)) for i, a in handles.items()))
+        key = (function, *((i, a.dtype, *map(extent_key, a.shape)) for i, a in handles.items()))
         if key not in self.declared:
             parameters = list(function.params)
             for i, a in handles.items():
@@ -437,11 +438,6 @@ def _own_symbols(shape: Sequence[Any]) -> list[Any]:
         e if static_extent(e) is not None or isinstance(e, ir.Var) else tirx.Var(f"n{k}", "int64")
         for k, e in enumerate(shape)
     ]
-
-
-def _extent_key(extent: Any) -> Any:
-    known = static_extent(extent)
-    return str(extent) if known is None else known
 
 
 def copy_behind(first: int, count: int, dtype: str) -> Any:

@@ -50,6 +50,12 @@ def static_extent(expr: Any) -> int | None:
     return expr if isinstance(expr, int) else None
 
 
+def extent_key(extent: Any) -> Any:
+    """What tells an extent from others: its value, or the text of its expression."""
+    known = static_extent(extent)
+    return str(extent) if known is None else known
+
+
 def size_bytes(shape: Sequence[Any], dtype: str, bounds: Mapping[Any, int] | None = None) -> int | None:
     """Bytes of a tensor; with `bounds` (symbol -> greatest value) the most it can need.
 

@@ -27,7 +27,7 @@ from tvm.tirx.analysis import undefined_vars
 
 from ..problem import Buffer, BufferKind, Plan, Pool, Problem
 from .liveness import Storage, labels, serves
-from .program import Program, RelaxTensor, Unknown, element_bytes, entry_symbols, number, static_extent
+from .program import Program, RelaxTensor, Unknown, element_bytes, entry_symbols, extent_key, number, static_extent
 from .tir import nodes_of, operator_of
 
 MOST_SYMBOLS = 8
@@ -516,7 +516,7 @@ def dynamic_sizes(
 
     for storage in storages:
         served = any(not devices or serves(p, devices[storage.device]) for p in free)
-        key = (storage.dtype, *(e if isinstance(e, ir.Var) else _extent_key(e) for e in storage.shape))
+        key = (storage.dtype, *(e if isinstance(e, ir.Var) else extent_key(e) for e in storage.shape))
         if key not in seen:
             seen[key] = look(storage.shape, storage.dtype)
         unknown, size, has_values = seen[key]
@@ -530,12 +530,6 @@ def dynamic_sizes(
             elif unknown:
                 storage.external = f"its size depends on {', '.join(unknown)}, which the inputs do not tell"
     return extents, found
-
-
-def _extent_key(extent: Any) -> Any:
-    """What tells an extent that is no symbol from others."""
-    known = static_extent(extent)
-    return str(extent) if known is None else known
 
 
 def _inner(program: Program) -> Iterator[Storage]:
