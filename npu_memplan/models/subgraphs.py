@@ -126,14 +126,24 @@ def _check_variable(operator: CpuOperator, handles: dict[int, Any]) -> None:
 def _initial_values(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tensor]:
     """The values that CALL_ONCE assigns: constants, by the variable's name."""
     found: dict[_Key, Tensor] = {}
+    handles, used = _variable_handles(network), set[_Key]()
     for operator in network.cpu_operators:
+        if operator.name in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
+            used.update(handles[index] for index in operator.inputs[:1] if index in handles)
         if operator.name != "CALL_ONCE":
             continue
         options = operator.options("CallOnceOptions")
         number = options.InitSubgraphIndex() if options is not None else -1
         if not 0 < number < len(subgraphs):
             raise DamagedError(f"operator {operator.index} CALL_ONCE calls subgraph {number} of {len(subgraphs)}")
-        found |= _assigned_states(subgraphs[number], number)
+        assigned = _assigned_states(subgraphs[number], number)
+        late = sorted(used & assigned.keys())
+        if late and not network.by_vela:  # Vela puts the operator behind
+            raise UnsupportedModelError(
+                f"operator {operator.index} CALL_ONCE assigns variable {printable_text(late[0][1])!r} after the first "
+                "inference has used it; variables are initialised before: put CALL_ONCE first"
+            )
+        found |= assigned
     return found
 
 

@@ -176,6 +176,19 @@ def test_an_initialisation_that_computes_is_refused():
         read_network(graph.finish())
 
 
+@pytest.mark.parametrize("assigns", [False, True])
+def test_an_initialisation_behind_a_use_is_refused(assigns):
+    """It was done before the first inference, and called exact."""
+    graph = ModelBuilder([initialiser(total=np.arange(32, dtype=np.int8).reshape(SHAPE))])
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    if assigns:
+        assign(graph, "total", data)
+    total = add(graph, read(graph, "total"), data)
+    graph.operator("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1)
+    with pytest.raises(UnsupportedModelError, match=r"CALL_ONCE assigns variable 'total' after the first inference"):
+        read_network(graph.made([data], [total]).finish())
+
+
 def test_a_variable_needs_its_handle():
     graph = ModelBuilder()
     stray = graph.tensor((), "resource")
