@@ -135,7 +135,7 @@ def build_best(
 ) -> Planned:
     """The best program found, with the fewest bytes that `slack` allows, in the blocks that suit its stream."""
     rank = models.ranking(memory_map).with_assumptions(SEARCHED)
-    result = in_better_blocks(prefer_bytes(found.result, slack, rank, found.budget), rank)
+    result = in_better_blocks(prefer_bytes(found.result, slack, rank, found.budget), rank, found.budget)
     return _make_explained(result, rank, options, bool(found.theirs))
 
 

@@ -49,7 +49,8 @@ _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
     """The fastest of `planned` and the same with its constants copied otherwise, in pools of the same size."""
     searched = rank.with_assumptions(SEARCHED)
-    found = in_better_blocks(search_programs((planned,), searched, budget_of(planned)), searched)
+    budget = budget_of(planned)
+    found = in_better_blocks(search_programs((planned,), searched, budget), searched, budget)
     _, made = make_best(found, searched)
     report_missing_search()
     return made
@@ -186,9 +187,11 @@ def _used_bytes(candidate: ProgramCandidate, fast: int) -> int:
     return candidate.rank[1] - others
 
 
-def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
-    """The result with the best in blocks that suit its stream, where those are a gain."""
-    other = reblock_worst(result.best, rank, result.reference)
+def in_better_blocks(result: SearchResult, rank: Ranking, budget: SearchBudget) -> SearchResult:
+    """The result with the best in blocks that suit its stream, where those are a gain; as it is with the quick budget,
+    of whose work that would be a large part.
+    """
+    other = None if budget == BUDGETS["quick"] else reblock_worst(result.best, rank, result.reference)
     if other is None or _is_above(other.cycles, result.reference):
         return result
     return replace(result, best=other, others=(result.best, *result.others), cycles=other.cycles)
