@@ -33,6 +33,11 @@ def short_selection(note: str) -> str:
     return "; ".join(clauses)
 
 
+def short_note(note: str) -> str:
+    """`note`, of the selection its beginning alone."""
+    return short_selection(note) if note.startswith(SELECTED) else note
+
+
 @dataclass(frozen=True, slots=True)
 class StripeOptions:
     """The memory that stripes are made for.

@@ -113,6 +113,7 @@ def command(
     from ..link.networks import Linked, link, network_models
     from ..link.writing import write_application
     from ..report.text.compile_result import result_texts
+    from ..request import short_note
     from .compile import parse_options
 
     check_place(output, force)
@@ -152,7 +153,7 @@ def command(
             kept = bytes_and_kib(network.kept_bytes)
             click.echo(f"  {network.name}{npu}: {_time(network)}{beside}; alone {used}; keeps {kept}")
             if network.name in checked:
-                notes = (f"note: {note}" for note in checked[network.name].notes)
+                notes = (f"note: {short_note(note)}" for note in checked[network.name].notes)
                 click.echo("\n".join(f"    {line}" for line in (*result_texts(checked[network.name]), *notes)))
         if any(network.contention for network in application.networks):
             click.echo(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import planners
-from ..artifact.files import ApplicationError, joint_name
+from ..artifact.files import Application, ApplicationError, is_application, joint_name
 from ..artifact.model import Artifact
 from ..names import model_name
 from ..options import CompileOptions, Resident
@@ -326,6 +326,9 @@ def network_models(models: Sequence[Path], options: CompileOptions) -> dict[str,
     """The file or artifact of each network; `ApplicationError` where names or options cannot be linked."""
     found: dict[str, Path] = {}
     for model in models:
+        if is_application(model):
+            inside = ", ".join(str(model / network.name) for network in Application.load(model).networks)
+            raise ApplicationError(f"{model} has linked networks; give them by themselves: {inside}")
         name = Artifact.load(model).name if model.is_dir() else model_name(model.stem)
         if name.lower() == FOLDER:
             raise ApplicationError(f"{model} would be called {name}, as the folder of the application's C; rename it")

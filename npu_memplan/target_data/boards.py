@@ -8,6 +8,7 @@ CPU's, sizes are bytes.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -258,6 +259,8 @@ def read_board(path: Path) -> Board:
             "without all three it is there to fit and to time"
         )
     for memory, other in itertools.combinations(row.memories, 2):
+        if memory.name == other.name:
+            raise TargetDataError(f"{path}: two memories are called {memory.name}; give each a name of its own")
         if memory.base < other.base + other.size_bytes and other.base < memory.base + memory.size_bytes:
             raise TargetDataError(f"{path}: memories {memory.name} and {other.name} overlap at {other.base:#010x}")
     board = Board(**msgspec.structs.asdict(row), path=path)
@@ -304,8 +307,9 @@ def load_board(name: str | Path) -> Board:
     called = _boards_by_any_name()
     if plain_name(name) in called:
         return called[plain_name(name)]
+    file = f"did you mean the file {name}.toml? " if os.path.isfile(f"{name}.toml") else ""
     raise TargetDataError(
-        f"unknown board {name!r}; {near_names(name, called, lambda key: called[key].name)}known: "
+        f"unknown board {name!r}; {file or near_names(name, called, lambda key: called[key].name)}known: "
         f"{', '.join(board_names())}, or the path of your own board file (.toml)"
     )
 

@@ -46,7 +46,7 @@ from ..options import AUTO, NO_NPU, CompileOptions
 from ..planners.bounds import with_bounds
 from ..problem import BufferKind, Placement, Plan, Pool
 from ..report.text.compile_result import does_not_fit, result_lines
-from ..request import SELECTED, Loaded, request, short_selection
+from ..request import Loaded, request, short_note
 from ..rewrite import rewrite
 from ..rewrite.pools import pools_of
 from ..sizes import count_text
@@ -550,7 +550,7 @@ def _lines(emitted: Emitted, output: Path) -> list[str]:
             f"resident   {len(emitted.resident):,} bytes of constants are to lie in fast memory: assemble {beside}"
         )
         lines.append("           in place of the file; the time is that of a run with them there")
-    lines += [f"note       {short_selection(note) if note.startswith(SELECTED) else note}" for note in emitted.notes]
+    lines += [f"note       {short_note(note)}" for note in emitted.notes]
     for number, line in enumerate(result_lines(emitted.operators_of_model, emitted.check)):
         lines.append(line.replace("Results: ", "results    ") if not number else f"         {line}")
     return [*lines, f"written to {output}"]

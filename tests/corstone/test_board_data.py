@@ -181,6 +181,20 @@ def test_a_name_that_is_nearly_one_is_pointed_out(said: str, meant: str) -> None
         load_board(said)
 
 
+def test_a_file_beside_the_name_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text("")
+    with pytest.raises(TargetDataError, match=r"unknown board 'mine'; did you mean the file mine.toml\? known: "):
+        load_board("mine")
+
+
+def test_two_memories_have_two_names(tmp_path: Path) -> None:
+    text = (targets_folder() / "boards" / "alif-e7-hp.toml").read_text()
+    (tmp_path / "b.toml").write_text(re.sub(r'^name = "SRAM1"', 'name = "SRAM0"', text, flags=re.M))
+    with pytest.raises(TargetDataError, match=r"b.toml: two memories are called SRAM0; give each a name of its own"):
+        load_board(tmp_path / "b.toml")
+
+
 def test_unknown_names_list_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(
         TargetDataError, match=r"unknown board 'x'; known: alif-e3-he, .*corstone-300-u55, .*your own board file"

@@ -218,6 +218,18 @@ def test_what_cannot_be_linked_is_reported(
     assert not (tmp_path / "app").exists()
 
 
+def test_linked_networks_are_given_by_themselves(tmp_path: Path, monkeypatch, capfd) -> None:
+    from tests.support.entry import exit_code
+
+    code, said = call("link", MODEL, "--options", "--effort quick", "--no-check", "-o", tmp_path / "app")
+    assert code == 0, said
+    assert "bytes; " in next(line for line in said.splitlines() if "note: selected: " in line)
+    assert "by how memories are shared" not in said
+    assert exit_code(monkeypatch, "link", tmp_path / "app", "-o", tmp_path / "again") == 2
+    words = f"has linked networks; give them by themselves: {tmp_path / 'app' / 'digits'}"
+    assert words in " ".join(capfd.readouterr().err.split())
+
+
 def test_networks_that_fill_the_pool_alone_are_made_smaller(tmp_path: Path) -> None:
     second = tmp_path / "second.tflite"
     shutil.copy(MODEL, second)
