@@ -303,6 +303,7 @@ def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool:
 
 
 _NODES = 20_000  # of each plan of a program without copies
+_NODES_A_BUFFER = 32  # of a plan with copies, up to as many: one of 500 buffers finds no room with 8,000
 _ENDLESS = 1 << 30  # bytes more: room for all copies
 _EXCESS_COST = 8  # times the part by which a program exceeds the cycles that it may take alone: what it costs more
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
@@ -528,6 +529,7 @@ class PrefetchCandidate:
         )
         planner = "auto" if limit is None else "fit"
         try:
+            nodes = max(nodes, min(_NODES, _NODES_A_BUFFER * len(whole.buffers)))
             found = planners.plan(whole, planner, seed=plan.seed, node_budget=nodes)
         except planners.PlanningError as error:
             return max(1, error.excess_bytes)
