@@ -2,9 +2,9 @@
 
     python -m benchmarks.time_left_out FOLDER [--details] [--page docs/time_validation.md]
 
-FOLDER has the published counts (`benchmarks.time_cells`). The timing model has a few constants that were chosen after
-looking at counts. For each network they are chosen anew from the counts of all other networks, for the least squares of
-errors, of Ethos-U55 and U65 together, which have their constant alike; then they predict the counts of the network left
+FOLDER has the published counts (`benchmarks.time_cells`). The timing model has a constant that was chosen after
+looking at counts. For each network it is chosen anew from the counts of all other networks, for the least squares of
+errors, of Ethos-U55 and U65 together, which have it alike; then it predicts the counts of the network left
 out. *Range* is that of published counts over these predictions (`LEFT_OUT` of `ethosu/time/assumptions.py`). *In the
 others' range* are the counts of a network that lie in the range of the other networks of its family: what a range says
 of a network that it has not seen.
@@ -30,9 +30,9 @@ from .time_cells import STEP, measured_on, rows
 MARK = "<!-- made by benchmarks/time_left_out.py -->"
 Constants = tuple[tuple[str, float], ...]
 CHOICES: Mapping[Product, Mapping[str, tuple[float, ...]]] = {
-    Product.U55: {"launch_cycles": (0, 40, 60, 80, 100, 120, 160)},
-    Product.U65: {"launch_cycles": (0, 40, 60, 80, 100, 120, 160)},
-    Product.U85: {"launch_cycles": (0, 10, 20), "turn_cycles": (70, 140, 200, 260), "in_flight_share": (0.8, 0.9, 1.0)},
+    Product.U55: {"launch_cycles": tuple(range(0, 161, 10))},
+    Product.U65: {"launch_cycles": tuple(range(0, 161, 10))},
+    Product.U85: {"launch_cycles": (0, 10, 20)},
 }
 ALIKE = ((Product.U55, Product.U65), (Product.U85,))  # families with the same constants
 
@@ -51,10 +51,7 @@ class Count:
 
     def ratio(self, constants: Constants) -> float:
         """Of the estimate with other `constants` to the count."""
-        changed = {key: value for key, value in constants if getattr(self.npu, key) or key != "in_flight_share"}
-        if self.npu.in_flight_share == 1.0:
-            changed.pop("in_flight_share", None)  # two ports: nothing was chosen
-        values: dict[str, Any] = {key: type(getattr(self.npu, key))(value) for key, value in changed.items()}
+        values: dict[str, Any] = {key: type(getattr(self.npu, key))(value) for key, value in constants}
         cycles = estimate(self.commands, replace(self.npu, **values), self.memory_map).total
         read = -(-cycles // STEP) * STEP + self.published % STEP if self.reading else cycles
         return read / self.published

@@ -61,13 +61,13 @@ class Row:
         return f"| {' | '.join(cells)} |"
 
 
-def own_estimate(model: Path, accelerator: str) -> list[tuple[str, int]]:
-    """The name of each operation's result, and Vela's cycles of the operation."""
+def own_estimate(model: Path, accelerator: str, *more: str) -> list[tuple[str, int]]:
+    """The name of each operation's result, and Vela's cycles of the operation; `more`: options of Vela."""
     system, mode = next(flags for family, flags in VELA_FLAGS.items() if accelerator.startswith(family))
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("vela")), str(model), "--verbose-performance"]
         command += ["--accelerator-config", accelerator, "--config", "Arm/vela.ini", "--system-config", system]
-        command += ["--memory-mode", mode, "--output-dir", folder]
+        command += ["--memory-mode", mode, "--output-dir", folder, *more]
         subprocess.run(command, check=True, capture_output=True)
         (path,) = Path(folder).glob("*_per-layer.csv")
         lines = path.read_text(encoding="utf-8").splitlines()

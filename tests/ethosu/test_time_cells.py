@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 
 from benchmarks.time_cells import HEADINGS, MARK, Cell, cells, grouped, mean, summary
+from benchmarks.vela_layers import own_estimate
 from npu_memplan.ethosu.arch import Language, accelerator
 from npu_memplan.ethosu.program.access import Role
-from npu_memplan.ethosu.stream.decode import Command, decode
+from npu_memplan.ethosu.stream.decode import Command, Operation, decode
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.time import Direction, Estimate, MemoryMap, Pulse, estimate, load_system
 from npu_memplan.ethosu.time.compute import multiplier_cycles
 from npu_memplan.ethosu.time.cost import resource_use
+from npu_memplan.ethosu.time.timeline import TimingModel
 from npu_memplan.ethosu.time.work import work_of
 from npu_memplan.target_data import load_memory_mode
 from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite
@@ -29,9 +32,9 @@ LIMITS = {  # of all counts of a group
     "ethos-u65 networks": (0.95, 1.05),
     "ethos-u55 networks, adapters off": (0.95, 1.061),
     "ethos-u65 networks, adapters off": (0.95, 1.05),
-    "ethos-u85 networks": (0.91, 1.09),
+    "ethos-u85 networks": (0.95, 1.09),
     "conv1x1 base": (0.67, 1.25),
-    "conv3x3 base": (0.69, 1.07),
+    "conv3x3 base": (0.69, 1.14),
     "dw3x3 base": (0.6, 1.24),
 }
 U55 = VelaOptions("ethos-u55-256", "Ethos_U55_High_End_Embedded", "Shared_Sram")
@@ -183,6 +186,42 @@ def test_the_latency_sweep_of_ethos_u85_is_followed() -> None:
         assert {latency: r for latency, r in ratios.items() if not 0.9 <= r <= 1.1} == {}
 
 
+@pytest.mark.parametrize("name", ["u85-512", "u55-256"])
+def test_commands_come_late_before_the_first_operation_and_behind_a_transfer(name: str) -> None:
+    """On Ethos-U85; else they are there already."""
+    npu, memory_map = accelerator(f"ethos-{name}"), u85_around(512)
+    clock = TimingModel.at_start(npu, memory_map)
+    answer = memory_map.stream.latency(False) + 128 / 16 if npu.language is Language.U85 else 0
+    begin, words = clock.now, 70  # 280 bytes: three requests
+    clock.fetch(words)
+    assert clock.now == begin + 3 * answer
+    clock.kernels.append(clock.now + 50)
+    clock.wait(Op.KERNEL_WAIT, 0)
+    clock.fetch(words)
+    assert clock.now == clock.kernels[-1]
+    clock.transfers.append(clock.now + 100)
+    for _ in range(2):  # the second has nothing to wait for
+        clock.wait(Op.DMA_WAIT, 0)
+        assert clock.now == clock.transfers[-1] + answer
+
+
+def test_a_kernel_whose_commands_a_pause_may_hold_starts_late() -> None:
+    """They are requested when the kernel before starts: a long one hides all of a pause."""
+    memory_map, npu = u85_around(512), accelerator("ethos-u85-512")
+    clock = TimingModel.at_start(npu, memory_map)
+    needs = next(  # a small kernel of SRAM alone
+        use
+        for use in (resource_use(c, npu, memory_map) for c in measured("rnnoise_INT8", 512) if isinstance(c, Operation))
+        if use.operation.op is Op.ELEMENTWISE and {load.memory.name for load in use.loads} == {"sram"}
+    )
+    first = clock.kernel(needs, 0)
+    second = clock.kernel(needs, 0)
+    late = second.requested - first.stop - npu.launch_cycles
+    assert late == pytest.approx((1000 - (first.stop - first.requested)) ** 2 / 2 / 5000)
+    clock.engines = replace(clock.engines, start=second.stop - 1000)
+    assert clock.kernel(needs, 0).requested == second.stop + npu.launch_cycles
+
+
 @pytest.mark.parametrize(("macs", "read", "written"), [(256, 7_650, 36), (1024, 7_838, 36)])
 def test_external_beats_of_ethos_u85_are_those_published(macs: int, read: int, written: int) -> None:
     found = estimate(measured("rnnoise_INT8", macs), accelerator(f"ethos-u85-{macs}"), u85_around(macs))
@@ -246,7 +285,7 @@ def test_scales_are_requested_block_by_block() -> None:
         if load.role is Role.SCALES and load.memory.name == "dram"
     ]
     load, work = next((load, work) for load, work in found if work.block.depth == 16)
-    assert load.asking >= (work.blocks - 1) * load.memory.turn
+    assert load.asking >= (work.blocks - 1) * load.latency
 
 
 @pytest.mark.slow
@@ -260,3 +299,20 @@ def test_single_convolutions_of_ethos_u85_move_the_published_beats(found: list[C
     ]
     assert len(same) >= 60
     assert {cell.name: cell.moved for cell in same if cell.beats != cell.moved} == {}
+
+
+@pytest.mark.slow
+def test_velas_cores_disagree_on_a_pool(fvp: Path, real_network: Callable[[str], Path]) -> None:
+    """Its compiled core takes 4 cycles a kernel element, the old one and ours one; a published count agrees with us."""
+    model, npu, result = real_network("kws_ref_model"), "ethos-u55-256", "functional_1/average_pooling2d/AvgPool"
+    compiled_core = dict(own_estimate(model, npu))[result]
+    old_core = dict(own_estimate(model, npu, "--debug-force-legacy-core"))[result]
+    multiplying = 125 * 64 // 8  # a micro-block has 8 channels
+    assert 4 * multiplying * 1.25 <= compiled_core <= 4 * multiplying * 1.4
+    assert multiplying * 1.25 <= old_core <= multiplying * 2
+    pool = next(
+        row
+        for row in csv.DictReader((fvp / "cells_operators.csv").read_text().splitlines())
+        if row["op"] == "AvgPool 25x5" and row["macs"] == "256"
+    )
+    assert int(pool["vela_cycles"]) > 3.9 * int(pool["active"])

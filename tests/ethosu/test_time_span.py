@@ -38,7 +38,7 @@ def test_the_first_model_is_the_estimate_and_streams_add_up() -> None:
     assert max(one.values()) > min(one.values())
 
 
-@pytest.mark.parametrize(("npu", "more"), [("u55-256", 0), ("u65-512", 0), ("u85-256", 2), ("u85-2048", 0)])
+@pytest.mark.parametrize(("npu", "more"), [("u55-256", 0), ("u65-512", 0), ("u85-256", 1), ("u85-2048", 0)])
 def test_a_printed_range_has_what_the_buffers_of_one_port_leave_open(npu: str, more: int) -> None:
     target = accelerator(f"ethos-{npu}")
     memory_map = around(target, "Shared_Sram" if npu.startswith("u55") else "Dedicated_Sram")
@@ -48,12 +48,12 @@ def test_a_printed_range_has_what_the_buffers_of_one_port_leave_open(npu: str, m
     *buffers, least, most = list(printed.values())[3:]
     assert (least, most) == tuple(round(bound * printed["shared by halves"]) for bound in LEFT_OUT[target.product])
     assert len(buffers) == more
-    if buffers:  # nominal is 0.9 of them
-        assert buffers[0] > printed["shared by halves"] > buffers[1]
+    if buffers:  # nominal is 0.8 of them
+        assert printed["shared by halves"] > buffers[0]
 
 
 def test_a_compile_prints_it() -> None:
     made = plan_model(FOLDER / "hello_world_int8.tflite", CompileOptions("ethos-u85-256", effort="quick"))
     assert made.artifact.timing is not None
     names = list(made.artifact.timing.by_model)
-    assert names[3:-2] == ["0.8 of buffers under way", "all of buffers under way"]
+    assert names[3:-2] == ["all of buffers under way"]

@@ -100,7 +100,6 @@ def forked(run: TimedRun) -> TimedRun:
         memories=memories,
         answers=list(clock.answers),
         asking=dict(clock.asking),
-        commands=replace(clock.commands),
     )
     return other
 

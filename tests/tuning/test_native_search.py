@@ -36,14 +36,14 @@ from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time import MODELS, MemoryMap, ResourceUse, Traffic
 from npu_memplan.ethosu.time.cost import Load
-from npu_memplan.ethosu.time.memory import Direction, Memory
+from npu_memplan.ethosu.time.memory import Direction, Memory, Pulse
 from tests.support.prefetch_oracle import LocalSearch, Room
 
 pytestmark = pytest.mark.skipif(bool(c_library().missing), reason="needs a C compiler")
 
 U55 = accelerator("ethos-u55-256")
 U65 = accelerator("ethos-u65-512")  # two transfers in flight
-U85 = accelerator("ethos-u85-256")  # commands on demand, readers with buffers
+U85 = accelerator("ethos-u85-256")  # waits for commands, readers with buffers
 OTHER = replace(U55, launch_cycles=7, awaits_response=True, max_outstanding_kernels=3)
 NPUS = {"u55": U55, "u65": U65, "u85": U85, "other": OTHER}
 NOMINAL, ONE_MODEL, DRAWN = 100, 120, 170  # then under the other models of memories, then under all
@@ -55,8 +55,11 @@ class Draws:
     def __init__(self, seed: int, npu: Architecture) -> None:
         self.seed, self.random, self.npu, self.halves = seed, Random(seed), npu, seed % 2 == 0
         latency = [Direction(self.random.randrange(90)) for _ in range(6)]
-        flash = Memory("flash", 1, 0.125, latency[0], latency[1])
-        sram, dram = Memory("sram", 0, 1.0, latency[2], latency[3]), Memory("dram", 1, 0.3, latency[4], latency[5])
+        flash, pulse = (
+            Memory("flash", 1, 0.125, latency[0], latency[1]),
+            Pulse(4000, 3000, 0) if seed % 4 == 1 else None,
+        )
+        sram, dram = Memory("sram", 0, 1.0, latency[2], latency[3]), Memory("dram", 1, 0.3, *latency[4:], pulse)
         stream, assumptions = self.random.choice([flash, dram]), MODELS[0 if seed < NOMINAL else 1 + seed % 2]
         self.memory_map = MemoryMap({0: flash, 1: sram, 2: dram}, stream, assumptions=assumptions)
 
@@ -207,8 +210,9 @@ MUTANTS = {
         ("later_of(m->now, m->multipliers)", "m->now"),
         ("program->awaits_response ? stop : written", "written"),
         ("younger < program->most_transfers", "younger < 1"),
-        ("m->needed += 4 * words", "m->needed += words"),
-        ("later_of(m->arrived, m->now) + program->fetch_latency", "later_of(m->arrived, m->now)"),
+        ("(4 * words + clock", "(words + clock"),
+        ("m->now > now ? program->command_latency : 0.0", "program->command_latency"),
+        ("rest * rest / program->pause_period", "rest / program->pause_period"),
         ("*asking = begun + program->request[2 * i + 1];", ""),
         ("begun + program->request[2 * i] + program->request[2 * i + 1]", "begun + program->request[2 * i + 1]"),
     ],

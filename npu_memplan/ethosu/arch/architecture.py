@@ -160,9 +160,8 @@ class Architecture:
     language: Language = Language.U55_U65
     in_flight_bytes: Mapping[Channel, int] = field(default_factory=dict, hash=False)  # most; none: no limit but AXI's
     in_flight_share: float = 1.0  # of these bytes that are under way on average
-    command_fetch_bytes: int = 0  # of the stream that one request brings when it is needed; 0: it is there already
+    command_fetch_bytes: int = 0  # of the stream that a request brings before the first kernel; 0: it is there already
     launch_cycles: int = 0  # between a kernel's start and its first request
-    turn_cycles: int = 0  # of a kernel with next to nothing to do, from one request for commands to the next
     weights_ahead_bytes: int = 2048  # that are fetched before a kernel multiplies
     awaits_response: bool = False  # what depends on a kernel waits for the answer to its last write
     pmu_base: int = 0  # of the register page, before the PMU's offsets

@@ -151,10 +151,9 @@ def _u85_architecture(
         burst_bytes=128,
         language=Language.U85,
         in_flight_bytes={channel: 16 * words for channel, words in zip(_BUFFERED, buffers, strict=True)},
-        in_flight_share=1.0 if ports[1] else 0.9,  # two ports answer in turn
+        in_flight_share=1.0 if ports[1] else 0.8,  # two ports answer in turn
         command_fetch_bytes=128,
         launch_cycles=10,
-        turn_cycles=200,
         awaits_response=True,
         pmu_base=0x1000,
         pmu_counters=8,

@@ -352,5 +352,5 @@ def _asking(flow: Flow, memory: Memory, accelerator: Architecture, share: float,
     if flow.channel is Channel.SCALES and work:
         of_channel = flow.traffic.bytes / work.plane_blocks / work.made.depth
         rounds = sum(count * max(1.0, of_channel * depth / (room * share)) for depth, count in work.depths)
-        return (work.plane_blocks * rounds - 1) * memory.turn
-    return max(0, flow.traffic.beats * accelerator.port_bytes - room) * memory.turn / (room * share)
+        return (work.plane_blocks * rounds - 1) * memory.latency(False)
+    return max(0, flow.traffic.beats * accelerator.port_bytes - room) * memory.latency(False) / (room * share)

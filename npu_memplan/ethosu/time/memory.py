@@ -15,6 +15,8 @@ from math import ceil
 from ..arch import Architecture
 from .assumptions import NOMINAL, Assumptions
 
+_BEATS = 8  # of a whole request of Ethos-U55 and U85
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -44,8 +46,12 @@ class Pulse:
         return self.on + self.off
 
     def slower(self, latency: float) -> float:
-        """The factor by which requests that wait for each other take longer: most of each pause is lost."""
-        return self.stretch(1.5 * latency)
+        """The factor by which requests that wait for each other take longer: one of them covers the start of a pause,
+        by half of its time on average, and may cover all of one that is shorter than it.
+        """
+        one = latency + (_BEATS * self.period / self.words if self.words else _BEATS)
+        lost = self.off - one / 2 if one < self.off else self.off**2 / (2 * one)
+        return self.period / (self.period - lost)
 
     def stretch(self, covered: float) -> float:
         """The factor by which work takes longer that covers `covered` cycles of a pause and then waits for its end."""
@@ -110,19 +116,9 @@ class Memory:
         return side.latency * (self.pulse.slower(side.latency) if self.pulse else 1.0)
 
     @property
-    def slower(self) -> float:
-        """The factor by which reads take longer of which each waits for the one before, since an adapter pauses."""
-        return self.pulse.slower(self.read.latency) if self.pulse else 1.0
-
-    @property
     def pause(self) -> float:
         """Cycles by which an adapter's pauses delay one read on average, at whatever moment it is requested."""
         return self.pulse.wait(self.read.latency) if self.pulse else 0.0
-
-    @property
-    def turn(self) -> float:
-        """Cycles until what was read makes room for the next request, where a reader always has some under way."""
-        return self.read.latency * (self.pulse.stretch(self.read.latency) if self.pulse else 1.0)
 
     def _requests(self, traffic: Traffic) -> float:
         return max(traffic.requests, traffic.bytes / self.burst_bytes if self.burst_bytes else 0)

@@ -55,24 +55,6 @@ class _Engines:
 
 
 @dataclass(slots=True)
-class _Commands:
-    """The stream, where an NPU fetches a piece of it when it needs it."""
-
-    needed: int = 0  # bytes so far
-    there: int = 0
-    time: float = 0  # when the last piece arrived
-
-    def arrival(self, size: int, now: float, latency: float, accelerator: Architecture) -> float:
-        """When the next `size` bytes are there, which are needed `now`."""
-        piece = accelerator.command_fetch_bytes
-        self.needed += size
-        while self.there < self.needed:
-            self.there += piece
-            self.time = max(self.time, now) + latency + piece / accelerator.port_bytes
-        return self.time
-
-
-@dataclass(slots=True)
 class TimingModel:
     """The NPU's time while a stream runs: give it the stream's parts in order."""
 
@@ -80,13 +62,13 @@ class TimingModel:
     stream: Memory  # where commands are
     now: float = 0  # when the next command is read
     launch: float = 0  # cycles before a kernel's first request
+    command_latency: float = 0  # of a request for commands behind a wait for a transfer; before that, they are there
     engines: _Engines = field(default_factory=_Engines)
     kernels: list[float] = field(default_factory=list)  # ends
     transfers: list[float] = field(default_factory=list)
     memories: dict[str, SharedMemory] = field(default_factory=dict)
     answers: list[float] = field(default_factory=lambda: [0.0, 0.0])  # latency of the last kernel's and transfer's
     asking: dict[Channel, float] = field(default_factory=dict)  # reader -> until when it asks
-    commands: _Commands = field(default_factory=_Commands)
     fetches: dict[int, float] = field(default_factory=dict)  # words -> cycles of the memory
     assumptions: Assumptions = NOMINAL
 
@@ -94,8 +76,10 @@ class TimingModel:
     def at_start(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
         """The model at the time when the first command has arrived."""
         stream = memory_map.stream
-        begin = stream.pause if accelerator.command_fetch_bytes else stream.latency(False)
-        return cls(accelerator, stream, begin, _launch(accelerator, memory_map), assumptions=memory_map.assumptions)
+        late = stream.latency(False) + accelerator.command_fetch_bytes / accelerator.port_bytes
+        begin, later = (stream.pause, late) if accelerator.command_fetch_bytes else (late, 0.0)
+        launch = accelerator.launch_cycles + memory_map.assumptions.kernel_start
+        return cls(accelerator, stream, begin, launch, later, assumptions=memory_map.assumptions)
 
     @property
     def total(self) -> float:
@@ -105,8 +89,8 @@ class TimingModel:
 
     def wait(self, kind: Op, outstanding: int) -> None:
         done = self.transfers if kind is Op.DMA_WAIT else self.kernels
-        if len(done) > outstanding:
-            self.now = max(self.now, done[len(done) - 1 - outstanding])
+        if len(done) > outstanding and done[len(done) - 1 - outstanding] > self.now:
+            self.now = done[len(done) - 1 - outstanding] + (self.command_latency if kind is Op.DMA_WAIT else 0.0)
 
     def copy_moment(self) -> TimingModel:
         """A copy of the state, from which time may go on in another way."""
@@ -116,7 +100,7 @@ class TimingModel:
         }
         return replace(
             self, kernels=self.kernels[-_KNOWN:], transfers=self.transfers[-_KNOWN:], memories=memories,
-            answers=[*self.answers], asking=dict(self.asking), commands=copy(self.commands),
+            answers=[*self.answers], asking=dict(self.asking),
         )  # fmt: skip
 
     def run(self, step: Step) -> Slot | None:
@@ -165,15 +149,16 @@ class TimingModel:
             self.kernels[-1] = stop
 
     def fetch(self, words: int) -> None:
-        """Fetch `words` of the stream while the engines work: they only take time of their memory."""
+        """Fetch `words` of the stream while the engines work: they only take time of their memory. The first operation
+        waits for its own.
+        """
         memory = self.stream
         shared = self._memory_state(memory.name)
         client = None if self.assumptions.alone else shared.interrupt(self.now, self.fetching(words))
         if client is not None:
             self._delay(client, shared)
-        if self.accelerator.command_fetch_bytes:
-            arrived = self.commands.arrival(4 * words, self.now, memory.latency(False), self.accelerator)
-            self.now = max(self.now, arrived)
+        if self.command_latency and not self.kernels and not self.transfers:
+            self.now += -(-4 * words // self.accelerator.command_fetch_bytes) * self.command_latency
 
     def fetching(self, words: int) -> float:
         """Cycles of the stream's memory for so many words."""
@@ -212,6 +197,13 @@ class TimingModel:
             queue = self.memories[memory].clients[client]
             queue.end, queue.latency = end, 0.0
 
+    def _pause(self, before: _Engines) -> float:
+        """Cycles by which an adapter delays a kernel's commands on average, requested when the one before starts."""
+        pulse = self.stream.pulse
+        if pulse is None or not self.command_latency or not self.kernels:
+            return 0.0
+        return pulse.wait(self.kernels[-1] - before.start)
+
     def kernel(self, needs: ResourceUse, depends: int | None = None) -> Slot:
         """Run a kernel; `depends`: its BLOCKDEP, if not that of its registers."""
         limit = self.accelerator.max_outstanding_kernels
@@ -224,7 +216,7 @@ class TimingModel:
         # its accumulators when that has put out; in the same layout, one block's while the other's are put out.
         free = before.multipliers if self.accelerator.shares_ram else before.fetch
         start = max(self.now, free, before.end - (needs.depends if depends is None else depends) * before.block)
-        start = self._free(start + self.launch, traffic)
+        start = self._free(start + self.launch + self._pause(before), traffic)
         multiplying = needs.multiplying_alone if self.assumptions.alone else needs.multiplying
         first = start + traffic.input_latency + traffic.input_asking / jobs
         ready = before.write if self.accelerator.awaits_response else before.output
@@ -247,12 +239,6 @@ class TimingModel:
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
         return Slot(needs, shown, stop, start)
-
-
-def _launch(accelerator: Architecture, memory_map: MemoryMap) -> float:
-    """Cycles before a kernel's first request: those in which an adapter keeps its commands waiting are among them."""
-    waiting = accelerator.turn_cycles * (memory_map.stream.slower - 1)
-    return accelerator.launch_cycles + waiting + memory_map.assumptions.kernel_start
 
 
 def _alone(loads: Iterable[tuple[float, float]], start: float) -> float:

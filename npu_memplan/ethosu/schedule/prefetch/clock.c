@@ -11,6 +11,17 @@ int64_t round_cycles(double cycles) {
 
 static double later_of(double a, double b) { return b > a ? b : a; }
 
+/* Cycles by which an adapter delays the commands of the next kernel on average. */
+static double pause_of(const Clock *clock) {
+  const TimedProgram *program = clock->program;
+  const TimingModel *m = &clock->model;
+  if (!program->pause || !m->kernels) {
+    return 0.0;
+  }
+  double rest = later_of(0.0, program->pause - (clock->kernel[m->kernels - 1] - m->start));
+  return rest * rest / program->pause_period;
+}
+
 void clock_begin(Clock *clock) {
   memset(&clock->model, 0, sizeof clock->model);
   clock->model.now = clock->program->begin;
@@ -82,19 +93,7 @@ static void delay(Clock *clock, Client client, const Queue *queue) {
   }
 }
 
-/* Commands that are brought on demand are needed now. */
-static void await_commands(Clock *clock, int64_t words) {
-  const TimedProgram *program = clock->program;
-  TimingModel *m = &clock->model;
-  m->needed += 4 * words;
-  while (m->there < m->needed) {
-    m->there += program->fetch_bytes;
-    m->arrived = later_of(m->arrived, m->now) + program->fetch_latency + program->fetch_cycles;
-  }
-  m->now = later_of(m->now, m->arrived);
-}
-
-/* Commands pass the port while others work; they take of the memory's time. */
+/* Commands pass the port while others work; they take of the memory's time. The first operation waits for its own. */
 static void fetch_commands(Clock *clock, double cycles, int64_t words) {
   TimingModel *m = &clock->model;
   Queue *queue = m->memory[clock->program->stream].client;
@@ -106,8 +105,8 @@ static void fetch_commands(Clock *clock, double cycles, int64_t words) {
   } else {
     queue->settled = queue->begin = queue->end = later_of(m->now, queue->end) + cycles;
   }
-  if (clock->program->fetch_bytes) {
-    await_commands(clock, words);
+  if (clock->program->fetch_bytes && !m->kernels && !m->transfers) {
+    m->now += (double)((4 * words + clock->program->fetch_bytes - 1) / clock->program->fetch_bytes) * clock->program->command_latency;
   }
 }
 
@@ -185,7 +184,7 @@ static void run_kernel(Clock *clock, int32_t n) {
   settle(clock, KERNELS, program->output_latency[n]);
   double blocks = program->blocks[n], jobs = program->jobs[n], multipliers = program->multipliers[n], output = program->output[n];
   double idle_from = program->shares_ram ? m->multipliers : m->fetch;
-  double start = later_of(later_of(m->now, idle_from), m->end - program->depends[n] * m->block) + program->launch;
+  double start = later_of(later_of(m->now, idle_from), m->end - program->depends[n] * m->block) + program->launch + pause_of(clock);
   double first = start + program->input_latency[n] + program->input_asking[n] / jobs;
   double ready = program->awaits_response ? m->write : m->output;
   if (program->layout[n] == m->layout && !program->awaits_response) {
@@ -245,7 +244,9 @@ void clock_step(Clock *clock, int32_t operation, bool copied) {
   for (int64_t younger = 0; younger < program->most_transfers && younger < m->transfers; younger++) {
     int32_t tag = clock->started[m->transfers - 1 - younger];
     if ((copied && tag == -1 - program->reads[operation]) || is_awaited(program, operation, tag)) {
+      double now = m->now;
       await(m, clock->transfer, m->transfers, younger);
+      m->now += m->now > now ? program->command_latency : 0.0;
       break;
     }
   }

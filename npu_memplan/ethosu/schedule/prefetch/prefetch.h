@@ -18,11 +18,12 @@ typedef struct {
   int64_t most_kernels, most_transfers; /* in flight */
   int64_t awaits_response, shares_ram;
   int64_t stream, far; /* the memories of commands, and of constants */
-  int64_t fetch_bytes, copy_words;      /* of commands, brought on demand; 0: they are there already */
+  int64_t fetch_bytes, copy_words;      /* of commands, by a request before the first operation; 0: they are there already */
   int64_t in_turn; /* a memory serves kernels and transfers one after the other; else both by halves */
   double begin, launch, copy_fetch;
   double transfer_start, sharing;      /* cycles before a transfer's first request; times what sharing takes */
-  double fetch_latency, fetch_cycles;  /* of commands that are brought on demand */
+  double command_latency;              /* of a request for commands behind a wait for a transfer */
+  double pause, pause_period;          /* cycles in which no commands come; twice the time from one such pause to the next */
   const double *fetch;                 /* [operations]: cycles of the stream's memory */
   const int32_t *words;                /* [operations]: of the stream */
   const int32_t *reads;                /* [operations]: the constant, or -1 */
@@ -102,9 +103,7 @@ typedef struct {
   int64_t kernels, transfers;
   SharedMemory memory[MEMORIES];
   double asking[CHANNELS]; /* until when each reader makes requests */
-  int64_t needed, there;   /* bytes of commands */
   int64_t layout;          /* of the last kernel; 0: none */
-  double arrived;          /* when the last of them did */
 } TimingModel;
 
 typedef struct {

@@ -135,6 +135,7 @@ def _program_struct(timed: TimedProgram) -> Struct:
     accelerator = timed.program.accelerator
     assumptions = timed.memory_map.assumptions
     clock, names = TimingModel.at_start(accelerator, timed.memory_map), _memories(timed)
+    pulse = timed.memory_map.stream.pulse if clock.command_latency else None
     steps = [timed.step(index) for index in range(len(timed))]
     needs = _Needs()
     spans = [[timed.transfer(stop - start) for start, stop in constant.spans] for constant in timed.constants]
@@ -150,8 +151,9 @@ def _program_struct(timed: TimedProgram) -> Struct:
         far=names.index(timed.memory_map.regions[0].name),
         fetch_bytes=accelerator.command_fetch_bytes,
         copy_words=COPY_WORDS,
-        fetch_latency=timed.memory_map.stream.latency(False),
-        fetch_cycles=accelerator.command_fetch_bytes / accelerator.port_bytes,
+        command_latency=clock.command_latency,
+        pause=pulse.off if pulse else 0,
+        pause_period=2 * pulse.period if pulse else 0,
         begin=clock.now,
         launch=clock.launch,
         in_turn=assumptions.in_turn,
