@@ -26,7 +26,6 @@ from ...ethosu.lower.scaling import SQUASH_LIMIT, squash_scale
 from ...ethosu.lower.tables import ROOT_BITS
 from ...exactness import (
     EXACT_AS_A_WHOLE,
-    HOST_MOVES,
     HYBRID,
     HYBRID_LSTM,
     KEEP_STORED,
@@ -56,6 +55,7 @@ from ...sizes import count_text
 from ...vela.worker import VelaError
 from ...vocabulary import TFLITE_RESHAPING
 from ..attributes import HostOpsError, Quantised, SourceOperator, check_known, main_attributes
+from .vela_faults import DOUBTED, first_reason
 
 
 def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str], file: bytes) -> None:
@@ -282,40 +282,13 @@ def source_operators(
 
 def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
     """Why `code` of an operator with these options or scales gives other numbers than its reference; "" if not."""
-    if code is Code.LIFTED and operator.name == "STRIDED_SLICE":
-        bounds = operator.options("StridedSliceOptions")
-        if bounds is not None and bounds.NewAxisMask():
-            return "Vela's stream for it takes a new axis for one of the input's"
-        if bounds is not None and bounds.Offset():
-            return "Vela's stream for it takes ends that count from its begins for places"
-    if code is Code.LIFTED and operator.name in ("REDUCE_MAX", "REDUCE_MIN"):
-        reducer = operator.options("ReducerOptions")
-        if reducer is not None and not reducer.KeepDims():
-            return "Vela's stream for it takes the axes that are left for others"
-    if code is Code.LIFTED and operator.name in _OUTPUT_SCALES and _other_output_scale(network, operator):
-        return "the reference computes it at its own output scale, Vela's stream at the file's"
-    if code is Code.LIFTED and (why := _sliced_elsewhere(network, operator)):
+    if code is Code.LIFTED and (why := first_reason(DOUBTED, network, operator)):
         return why
-    if code is Code.LIFTED and _reads_reshaped(network, operator):
-        return "Vela's stream for it reads an input in the shape that a reshape gives it"
-    if code is Code.LIFTED and _exceeds_words(network, operator):
-        return "Vela's table for it wraps where a result has more than 31 bits"
-    if code is Code.LIFTED and operator.name not in _MOVING and _of_constants(network, operator):
-        return "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own"
     if code is Code.LOWERED and len(operator.inputs) == 1 and _joins_other_scales(network, operator):
         return "without others to join it is lowered as QUANTIZE, which rounds otherwise than float32"
     of_npus = code in (Code.LIFTED, Code.LOWERED)
     otherwise = _rescaled_reason(network, operator) or _held_to_litert(network, operator) if of_npus else ""
     return otherwise or _undefined_reason(network, operator)
-
-
-_MOVING = HOST_MOVES | {"FILL", "RANGE", "TILE"}  # what becomes of stored values in them is the same for all
-
-
-def _of_constants(network: Network, operator: CpuOperator) -> bool:
-    """Whether an operator reads constants alone; those that `models.folding` folds are gone before."""
-    read = [network.tensors[i] for i in operator.inputs if i >= 0]
-    return bool(read) and all(tensor.data is not None and not tensor.is_variable for tensor in read)
 
 
 def _held_to_litert(network: Network, operator: CpuOperator) -> str:
@@ -332,77 +305,6 @@ def _unclipped_reason(operator: CpuOperator) -> str:
     options = operator.options("UnidirectionalSequenceLSTMOptions") if operator.name == HYBRID_LSTM else None
     clip = options.CellClip() if options is not None else 0.0
     return f"Vela's stream for it does not clip the cell, the reference does at {clip:g}" if clip > 0 else ""
-
-
-def _reads_reshaped(network: Network, operator: CpuOperator) -> bool:
-    """Whether it reads a tensor that is also reshaped, and Vela 5.2 takes it in that shape: SELECT on Ethos-U85 (others
-    do not select at all), and REDUCE_MIN on Ethos-U55 and U65, which is a maximum of differences.
-    """
-    if operator.name not in ("SELECT", "SELECT_V2", "REDUCE_MIN"):
-        return False
-    reshaped = (o.inputs[0] for o in network.cpu_operators if o.name in TFLITE_RESHAPING)
-    return not set(operator.inputs).isdisjoint(reshaped)
-
-
-def _exceeds_words(network: Network, operator: CpuOperator) -> bool:
-    """Whether the EXP of a value that its input can hold is 2**31 steps of its output or more."""
-    if operator.name != "EXP":
-        return False
-    data, output = (network.tensors[indices[0]] for indices in (operator.inputs, operator.outputs))
-    if data.dtype != "int8" or not output.scale:
-        return False
-    return data.scale * (127 - data.zero_point) >= math.log(output.scale) + 31 * math.log(2)
-
-
-_OUTPUT_SCALES = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}  # of int8, in TFLite's specification
-
-
-def _other_output_scale(network: Network, operator: CpuOperator) -> bool:
-    made = network.tensors[operator.outputs[0]]
-    return made.dtype == "int8" and (made.scale, made.zero_point) != _OUTPUT_SCALES[operator.name]
-
-
-SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "UNPACK")
-_POOLS_AND_RESIZES = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-_EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
-_WINDOWS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", *_POOLS_AND_RESIZES)
-
-
-def _sliced_elsewhere(network: Network, operator: CpuOperator) -> str:
-    """Why an operator that takes a part cannot be Vela's, where others read that part; "" if it can.
-
-    Vela 5.2 lets them read where the part lies (behind a PAD, too): an operator that it runs image by image finds no
-    image but the first there, and a reduction that joins dimensions what the part was taken from.
-    """
-    if operator.name not in SLICING:
-        return ""
-    data = network.tensors[operator.inputs[1 if operator.name == "SPLIT" else 0]].shape
-    for part in operator.outputs:
-        readers = _readers_of_part(network, part)
-        if _images_of(network.tensors[part].shape, data) > 1 and not readers.isdisjoint(_WINDOWS):
-            return "Vela's stream for it reads wrong elements of all images but one where a window operator follows"
-        if not readers.isdisjoint(_EXTREMES):
-            return "Vela's stream for it reads wrong elements where REDUCE_MAX or REDUCE_MIN follows"
-    return ""
-
-
-def _readers_of_part(network: Network, part: int) -> set[str]:
-    """Kinds of operators that read a part, also behind parts of it and paddings."""
-    found, seen, waiting = set[str](), {part}, [part]
-    while waiting:
-        source = waiting.pop()
-        for reader in network.cpu_operators:
-            if source in reader.inputs:
-                found.add(reader.name)
-                if reader.name in (*SLICING, "PAD", "PADV2"):
-                    waiting += [index for index in reader.outputs if index not in seen]
-                    seen.update(reader.outputs)
-    return found
-
-
-def _images_of(part: tuple[int, ...], whole: tuple[int, ...]) -> int:
-    """The number of images of a part; 0 for a part that has each of its images whole."""
-    return part[0] if len(part) == 4 and part[1:] != whole[1:] else 0
 
 
 def _undefined_reason(network: Network, operator: CpuOperator) -> str:

@@ -1,0 +1,137 @@
+"""Operators beside others with which Vela's stream of them is wrong: the host runs those, and all results are equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npu_memplan.ethosu.arch import Language
+from npu_memplan.exactness import Exactness
+from npu_memplan.frontend.tflite.lifted import import_tflite
+from npu_memplan.frontend.tflite.vela_faults import KEPT, first_reason
+from npu_memplan.models.flatbuffer import UnsupportedModelError
+from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.problem import Agent
+from npu_memplan.vela.worker import VelaOptions
+from tests.support.in_steps import equals_reference
+from tests.support.tflite_builder import ModelBuilder
+
+SMALL = ("ethos-u55-256", "ethos-u65-256")
+
+
+def agents(model: ModelBuilder, npu: str, tmp_path: Path) -> str:
+    """The agents of the operators, as H and N; all results are equal to the reference's."""
+    options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
+    operators = equals_reference(model.finish(), tmp_path, 1, options).operators
+    assert {o.claim.exactness for o in operators} == {Exactness.EXACT}
+    return "".join("H" if o.agent is Agent.HOST else "N" for o in operators)
+
+
+def product_behind(reader: str, transposed: bool = False) -> ModelBuilder:
+    """A BATCH_MATMUL whose result is padded, the second part of a CONCATENATION, or cut."""
+    b = ModelBuilder()
+    x, y = b.tensor((3, 8, 5) if transposed else (3, 5, 8), "int8", 0.05, 3), b.tensor((3, 8, 16), "int8", 0.04, 1)
+    z = b.tensor((3, 5, 16), "int8", 0.2, 2)
+    b.operator("BATCH_MATMUL", [x, y], [z], "BatchMatMulOptions", AdjX=transposed)
+    if reader == "PAD":
+        made = b.tensor((3, 5, 19), "int8", 0.2, 2)
+        b.operator("PAD", [z, b.constant(np.array([[0, 0], [0, 0], [1, 2]], np.int32))], [made], "PadOptions")
+    elif reader == "SLICE":
+        made = b.tensor((3, 5, 15), "int8", 0.2, 2)
+        bounds = [b.constant(np.array(values, np.int32)) for values in ([0, 0, 1], [3, 5, 15])]
+        b.operator("SLICE", [z, *bounds], [made], "SliceOptions")
+    else:
+        other, made = b.tensor((3, 5, 3), "int8", 0.2, 2), b.tensor((3, 5, 19), "int8", 0.2, 2)
+        b.operator("CONCATENATION", [other, z], [made], "ConcatenationOptions", Axis=2)
+        return b.made([x, y, other], [made])
+    return b.made([x, y], [made])
+
+
+@pytest.mark.parametrize("npu", SMALL)
+@pytest.mark.parametrize(("reader", "expected"), [("PAD", "HN"), ("CONCATENATION", "HN"), ("SLICE", "NN")])
+def test_products_that_become_parts_are_the_hosts(reader: str, expected: str, npu: str, tmp_path: Path) -> None:
+    assert agents(product_behind(reader), npu, tmp_path) == expected
+
+
+def broadcast_both(turned: str, second: tuple[int, ...] = (1, 8, 1, 4)) -> ModelBuilder:
+    """An ADD with a column, which is also read as a row."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 8, 7, 1), "int8", 0.05, 3), b.tensor(second, "int8", 0.05, 3)
+    row, z = b.tensor((1, 8, 1, 7), "int8", 0.05, 3), b.tensor((1, 8, 7, 4), "int8", 0.1, 5)
+    if turned == "RESHAPE":
+        b.operator("RESHAPE", [x, b.constant(np.array([1, 8, 1, 7], np.int32))], [row], "ReshapeOptions")
+    elif turned == "TRANSPOSE":
+        b.operator("TRANSPOSE", [x, b.constant(np.array([0, 1, 3, 2], np.int32))], [row], "TransposeOptions")
+    else:
+        weights = b.constant(np.random.default_rng(3).integers(-127, 128, (1, 8, 7, 7), np.int8), 0.02, 1)
+        b.operator("BATCH_MATMUL", [x, weights], [row], "BatchMatMulOptions", AdjX=True)
+    b.operator("ADD", [x, y], [z], "AddOptions")
+    return b.made([x, y], [row, z])
+
+
+@pytest.mark.parametrize("npu", SMALL)
+@pytest.mark.parametrize("turned", ["RESHAPE", "TRANSPOSE", "BATCH_MATMUL"])
+def test_vela_spreads_no_operand_that_is_read_in_another_shape(turned: str, npu: str, tmp_path: Path) -> None:
+    model = broadcast_both(turned).finish()
+    with pytest.raises(UnsupportedModelError, match=r"ADD \(number 1\) of a tensor that is read in another shape, too"):
+        import_tflite(model, VelaOptions(npu))
+    equals_reference(model, tmp_path, 1, CompileOptions(npu, objective="bytes", effort="quick"))
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_differences_of_an_operand_that_others_read_are_not_velas(others: bool, tmp_path: Path) -> None:
+    """Vela leaves the comparison to the host, and cannot compile it behind another host operator."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 3, 11, 5), "int8", 0.0086, -20), b.tensor((1, 3, 11, 1), "int8", 0.0039, -23)
+    z, made = b.tensor((1, 3, 11, 5), "int8", 0.003, -123), b.tensor((1, 3, 11, 5), "bool")
+    b.operator("SQUARED_DIFFERENCE", [y, x], [z], version=2)
+    if others:
+        b.operator("GREATER_EQUAL", [x, z], [made])
+    model = b.made([x, y], [made if others else z]).finish()
+    network = read_network(model)
+    reason = first_reason(KEPT, network, network.cpu_operators[0], Language.U55_U65)
+    assert ("operands of several shapes are read by others" in reason) == others
+    equals_reference(model, tmp_path, 2, CompileOptions("ethos-u55-128", objective="bytes", effort="quick"))
+
+
+def test_one_operand_of_the_results_shape_is_enough(tmp_path: Path) -> None:
+    assert agents(broadcast_both("RESHAPE", (1, 8, 7, 4)), "ethos-u55-256", tmp_path)[1] == "N"
+
+
+@pytest.mark.parametrize(("axis", "expected"), [(None, "N"), (2, "HN")])
+def test_spread_results_that_become_parts_are_the_hosts_on_ethos_u85(
+    axis: int | None, expected: str, tmp_path: Path
+) -> None:
+    """Vela's stream for Ethos-U85 does not write all of their elements."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 5, 8), "int8", 0.05, 3), b.tensor((1, 9, 11, 4), "int8", 0.3, 1)
+    weights = b.constant(np.random.default_rng(7).integers(-127, 128, (4, 3, 3, 8), np.int8), 0.01)
+    shape = b.constant(np.array([1, 9, 11, 4], np.int32))
+    b.operator("TRANSPOSE_CONV", [shape, weights, x], [y], "TransposeConvOptions", 3, StrideH=2, StrideW=2, Padding=1)
+    if axis is None:
+        model = b.made([x], [y])
+    else:
+        other, z = b.tensor((1, 9, 3, 4), "int8", 0.3, 1), b.tensor((1, 9, 14, 4), "int8", 0.3, 1)
+        b.operator("CONCATENATION", [other, y], [z], "ConcatenationOptions", Axis=axis)
+        model = b.made([x, other], [z])
+    assert agents(model, "ethos-u85-256", tmp_path) == expected
+
+
+@pytest.mark.parametrize(("beside", "npu", "expected"), [
+    (True, "ethos-u55-256", "HN"), (False, "ethos-u55-256", "N"), (True, "ethos-u85-256", "NN"),
+])  # fmt: skip
+def test_indices_of_64_bits_beside_others_are_the_hosts(beside: bool, npu: str, expected: str, tmp_path: Path) -> None:
+    """Vela keeps space for indices of 32 bits, and another output in what the others take."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 12, 9, 33), "int8", 0.05, 3), b.tensor((1, 12, 9), "int64")
+    b.operator("ARG_MAX", [x, b.constant(np.array(-1, np.int32))], [y], "ArgMaxOptions", OutputType=4)
+    if not beside:
+        model = b.made([x], [y])
+    else:
+        parts, z = [b.tensor((1, 5, 9, n), "int8", 0.05, 3) for n in (3, 6)], b.tensor((1, 5, 9, 9), "int8", 0.05, 3)
+        b.operator("CONCATENATION", parts, [z], "ConcatenationOptions", Axis=3)
+        model = b.made([x, *parts], [y, z])
+    assert agents(model, npu, tmp_path) == expected
