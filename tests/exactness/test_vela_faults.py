@@ -135,3 +135,15 @@ def test_indices_of_64_bits_beside_others_are_the_hosts(beside: bool, npu: str, 
         b.operator("CONCATENATION", parts, [z], "ConcatenationOptions", Axis=3)
         model = b.made([x, *parts], [y, z])
     assert agents(model, npu, tmp_path) == expected
+
+
+@pytest.mark.parametrize(("behind", "expected"), [(True, "NH"), (False, "N")])
+def test_results_that_become_32_bits_are_the_hosts_on_ethos_u85(behind: bool, expected: str, tmp_path: Path) -> None:
+    """Vela clamps them to the type of the operator before."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 8, 8, 5), "int16", 0.1, 0), b.tensor((1, 8, 8, 5), "int32", 0.04, 0)
+    least = b.tensor((1, 8, 8, 5), "int16", 0.1, 0)
+    if behind:
+        b.operator("MINIMUM", [x, b.constant(np.array([30000], np.int16), 0.1, 0)], [least], "MaximumMinimumOptions")
+    b.operator("QUANTIZE", [least if behind else x], [y], "QuantizeOptions")
+    assert agents(b.made([x], [y]), "ethos-u85-256", tmp_path) == expected

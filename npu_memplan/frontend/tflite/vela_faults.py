@@ -120,6 +120,11 @@ def _moves_zero_points(graph: Graph, operator: CpuOperator) -> bool:
     return not data.zero_point and (retyped or alike) and data.index in graph.makers
 
 
+def _widens_a_result(graph: Graph, operator: CpuOperator) -> bool:
+    """Whether it makes 32 bits of what an operator made, whose limits hold for the result where Vela joins both."""
+    return graph.output(operator).dtype == "int32" and operator.inputs[0] in graph.makers
+
+
 def _exceeds_differences(graph: Graph, operator: CpuOperator) -> bool:
     """Whether a SOFTMAX of int16 scales differences of 17 bits, in steps of 10/65535, by 2^15 or more."""
     data, options = graph.input(operator), operator.options("SoftmaxOptions")
@@ -385,6 +390,12 @@ KEPT = (
         ("QUANTIZE",),
         _moves_zero_points,
         "Vela makes it part of another operator, without its zero point or limits",
+    ),
+    Rule(
+        ("QUANTIZE",),
+        _widens_a_result,
+        "Vela makes it part of another operator, with the limits of that one's type",
+        _U85,
     ),
     Rule(
         _NOT_UNPACKED,
