@@ -148,4 +148,4 @@ def test_ethos_u85_is_exact_on_the_memory_map_of_corstone_320(
     """Unicorn takes the map of any board; a plugin gives QEMU's machine what it lacks."""
     compile_model(model_file("kws"), CompileOptions(npu, objective="bytes", effort="quick"), tmp_path / "kws")
     results = all_agree(model_file("kws"), tmp_path / "kws", ("unicorn", "qemu"), interrupt=interrupt)
-    assert results["qemu"].npu_cycles == results["unicorn"].npu_cycles > 30_000
+    assert results["qemu"].npu_cycles == results["unicorn"].npu_cycles > 15_000
