@@ -235,15 +235,16 @@ class LoweringTarget:
     memory_map: MemoryMap | None = None  # around the NPU, the last region's has the maps; None: its default system's
     for_cycles: bool = False  # they count more than bytes
     sums_by_rows: bool = False  # of sums over whole maps
-    blocks: dict[str, tuple[Blocks, Blocks]] = field(default_factory=dict, repr=False, compare=False)  # of each NPU
+    # of kernels on each NPU
+    blocks: dict[Architecture, tuple[Blocks, Blocks]] = field(default_factory=dict, repr=False, compare=False)
 
     def blocks_for(self, accelerator: Architecture) -> tuple[Blocks, Blocks]:
         """The blocks of kernels in its memories, and with their constants near, chosen once for all functions."""
-        if accelerator.name not in self.blocks:
+        if accelerator not in self.blocks:
             memory_map = self.memory_map or default_memory_map(accelerator)
             near = memory_map.with_constants_near()
-            self.blocks[accelerator.name] = Blocks(accelerator, memory_map), Blocks(accelerator, near)
-        return self.blocks[accelerator.name]
+            self.blocks[accelerator] = Blocks(accelerator, memory_map), Blocks(accelerator, near)
+        return self.blocks[accelerator]
 
 
 FEW_BYTES = LoweringTarget()
