@@ -147,3 +147,12 @@ def test_results_that_become_32_bits_are_the_hosts_on_ethos_u85(behind: bool, ex
         b.operator("MINIMUM", [x, b.constant(np.array([30000], np.int16), 0.1, 0)], [least], "MaximumMinimumOptions")
     b.operator("QUANTIZE", [least if behind else x], [y], "QuantizeOptions")
     assert agents(b.made([x], [y]), "ethos-u85-256", tmp_path) == expected
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(2.3e9, "H"), (2.1e9, "N")])
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
+def test_scales_of_more_than_31_bits_are_the_hosts(scale: float, expected: str, npu: str, tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y, z = (b.tensor((1, 53), "int16", given, 0) for given in (1e9, 1e9, scale))
+    b.operator("ADD", [x, y], [z], "AddOptions")
+    assert agents(b.made([x, y], [z]), npu, tmp_path) == expected

@@ -216,6 +216,11 @@ def _is_of_constants(graph: Graph, operator: CpuOperator) -> bool:
     return constant and operator.name not in _MOVING
 
 
+def _has_vast_scale(graph: Graph, operator: CpuOperator) -> bool:
+    vast = any(tensor.scale >= 1 << 31 for tensor in graph.network.tensors_of(operator))
+    return vast and operator.name not in _MOVING
+
+
 # -- who reads, and what is read -----------------------------------------------------------------------------------
 
 
@@ -499,6 +504,7 @@ DOUBTED = (
         "Vela's stream for it reads an input in the shape that a reshape gives it",
     ),
     Rule(("EXP",), _exceeds_words, "Vela's table for it wraps where a result has more than 31 bits"),
+    Rule((), _has_vast_scale, "Vela's stream for it takes other scales for those of 2**31 or more"),
     Rule(
         (),
         _is_of_constants,
