@@ -56,6 +56,33 @@ def test_products_that_become_parts_are_the_hosts(reader: str, expected: str, np
     assert agents(product_behind(reader), npu, tmp_path) == expected
 
 
+@pytest.mark.parametrize("npu", [*SMALL, "ethos-u85-256"])
+@pytest.mark.parametrize(("joins", "axis", "expected"), [("PACK", 0, "HN"), ("PACK", 3, "HN"), ("PAD", 0, "HNN"),
+                                                          ("CONCATENATION", 0, "NN")])  # fmt: skip
+def test_cuts_that_are_joined_in_five_axes_are_the_hosts(
+    joins: str, axis: int, expected: str, npu: str, tmp_path: Path
+) -> None:
+    """Vela's stream writes them, as they are, to other places than the joined tensor's."""
+    b = ModelBuilder()
+    shape = (4, 5, 6, 8)
+    x, cut = b.tensor((4, 5, 8, 8), "int8", 0.05, 3), b.tensor(shape, "int8", 0.05, 3)
+    bounds = [b.constant(np.array(values, np.int32)) for values in ([0, 0, 1, 0], shape)]
+    b.operator("SLICE", [x, *bounds], [cut], "SliceOptions")
+    if joins == "PAD":
+        wider, made = b.tensor((1, *shape), "int8", 0.05, 3), b.tensor((2, *shape), "int8", 0.05, 3)
+        b.operator("RESHAPE", [cut, b.constant(np.array((1, *shape), np.int32))], [wider], "ReshapeOptions")
+        b.operator("PAD", [wider, b.constant(np.array([[1, 0], *[[0, 0]] * 4], np.int32))], [made], "PadOptions")
+        inputs = [x]
+    else:
+        other = b.tensor(shape, "int8", 0.05, 3)
+        joined = (*shape[:axis], 2, *shape[axis:]) if joins == "PACK" else (8, *shape[1:])
+        made = b.tensor(joined, "int8", 0.05, 3)
+        options = {"ValuesCount": 2} if joins == "PACK" else {}
+        b.operator(joins, [other, cut], [made], f"{joins.capitalize()}Options", Axis=axis, **options)
+        inputs = [x, other]
+    assert agents(b.made(inputs, [made]), npu, tmp_path) == expected
+
+
 def broadcast_both(turned: str, second: tuple[int, ...] = (1, 8, 1, 4)) -> ModelBuilder:
     """An ADD with a column, which is also read as a row."""
     b = ModelBuilder()

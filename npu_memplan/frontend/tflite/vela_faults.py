@@ -301,6 +301,14 @@ def _is_joined(graph: Graph, operator: CpuOperator) -> bool:
     return any(o.name in _JOINING for i in parts for o in graph.readers.get(i, ()))
 
 
+def _is_joined_in_more_axes(graph: Graph, operator: CpuOperator) -> bool:
+    """Whether its result becomes a part of a tensor of five axes or more, which has more than the result itself."""
+    least = max(4, len(graph.output(operator).shape))
+    parts = _parts_in_other_shapes(graph, operator)
+    joining = (o for i in parts for o in graph.readers.get(i, ()) if o.name in _JOINING)
+    return any(len(graph.output(o).shape) > least for o in joining)
+
+
 def _is_multiplied(graph: Graph, operator: CpuOperator) -> bool:
     """Whether a depthwise convolution with a multiplier reads a part, reshaped or not."""
     parts = _parts_in_other_shapes(graph, operator)
@@ -413,6 +421,11 @@ KEPT = (
         _is_read_by("BATCH_MATMUL", 0),
         "Vela's stream for it has wrong elements where BATCH_MATMUL follows",
         _SMALL,
+    ),
+    Rule(
+        _NOT_UNPACKED,
+        _is_joined_in_more_axes,
+        "Vela's stream for it writes elsewhere where its result becomes a part of a tensor of five axes or more",
     ),
     Rule(
         SLICING,
