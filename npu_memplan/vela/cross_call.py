@@ -222,6 +222,13 @@ class _Search:
                 f"wrote and on tensor {other.index} {other.name!r}, which it did not; its reader needs an "
                 "operator that joins them: compile the source model again"
             )
+        if left and any(owner == NOBODY for *_, owner in self._memories.of[_ARENA].segments(ranges)):
+            tensor = self._network.tensors[index]
+            raise LiftError(
+                f"Vela's stream for {self._network.name} leaves bytes of its result, tensor {index} {tensor.name!r} "
+                f"({tensor.size_bytes} bytes), unwritten",
+                "Compile with --npu-compiler tvm, or keep the operator that makes it on the host with --host-ops",
+            )
         unlisted = [number for number in left if index not in {i for i, *_ in self._outputs[number]}]
         lost = next((number for number in unlisted if index in self._inputs[number]), None)
         if lost is not None:

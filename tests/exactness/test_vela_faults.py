@@ -15,7 +15,7 @@ from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
-from npu_memplan.vela.worker import VelaOptions
+from npu_memplan.vela.worker import VelaError, VelaOptions
 from tests.support.in_steps import equals_reference
 from tests.support.tflite_builder import ModelBuilder
 
@@ -81,6 +81,29 @@ def test_cuts_that_are_joined_in_five_axes_are_the_hosts(
         b.operator(joins, [other, cut], [made], f"{joins.capitalize()}Options", Axis=axis, **options)
         inputs = [x, other]
     assert agents(b.made(inputs, [made]), npu, tmp_path) == expected
+
+
+@pytest.mark.parametrize(("shape", "wrong"), [((3, 5, 6, 8), True), ((1, 5, 6, 8), False), ((3, 1, 1, 8), False)])
+def test_layers_that_keep_the_axes_of_images_are_not_of_the_legacy_core(
+    shape: tuple[int, ...], wrong: bool, tmp_path: Path
+) -> None:
+    """Vela's compiled core refuses networks with a host operator beside; the other computes a row of each image."""
+    b = ModelBuilder()
+    x, y, flags = (
+        b.tensor(shape, "int8", 0.07, 80),
+        b.tensor((*shape[:-1], 19), "int8", 0.2, -38),
+        b.tensor(shape, "bool"),
+    )
+    weights = b.constant(np.random.default_rng(4).integers(-127, 128, (19, 8), np.int8), 0.01)
+    b.operator("FULLY_CONNECTED", [x, weights], [y], "FullyConnectedOptions", 5, KeepNumDims=True)
+    b.operator("GREATER", [x, x], [flags])
+    model = b.made([x], [y, flags]).finish()
+    if wrong:
+        with pytest.raises(VelaError, match="legacy core is wrong for FULLY_CONNECTED that keeps four axes"):
+            import_tflite(model, VelaOptions("ethos-u55-64"))
+    else:
+        import_tflite(model, VelaOptions("ethos-u55-64"))
+    equals_reference(model, tmp_path, 1, CompileOptions("ethos-u55-64", objective="bytes", effort="quick"))
 
 
 def broadcast_both(turned: str, second: tuple[int, ...] = (1, 8, 1, 4)) -> ModelBuilder:

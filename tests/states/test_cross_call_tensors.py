@@ -110,6 +110,17 @@ def test_a_tensor_of_parts_that_nobody_joins_is_refused():
         with_cross_call_tensors(replace(network, tensors=tuple(tensors), operators=operators))
 
 
+def test_a_result_that_no_call_writes_whole_is_refused():
+    """What other calls have left in some of its bytes makes it no tensor of parts."""
+    network = compile_tflite(halves(), VelaOptions()).parsed
+    tensors = list(network.tensors)
+    result = tensors[network.outputs[0]]
+    tensors[result.index] = replace(result, shape=(1, 6, 6, 1024))
+    longer = replace(network, tensors=tuple(tensors), operators=network.npu_calls, inputs=())
+    with pytest.raises(LiftError, match=rf"leaves bytes of its result, tensor {result.index} .*36864 bytes.*unwritten"):
+        with_cross_call_tensors(longer)
+
+
 @pytest.mark.parametrize("name", ["shufflenetv2_person"])
 def test_a_real_network(name, tmp_path):
     path = need_data(shared_folder("zoo") / f"{name}.tflite")

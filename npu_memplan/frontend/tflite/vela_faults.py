@@ -542,6 +542,14 @@ def _begins_outside(graph: Graph, operator: CpuOperator) -> bool:
     return any(abs(bound) > extent for row in rows for bound, extent in zip(row, extents, strict=False))
 
 
+def _keeps_axes_of_images(graph: Graph, operator: CpuOperator) -> bool:
+    """Whether a fully connected layer keeps four axes, of several images with several rows each: the legacy core
+    computes as many rows as there are images.
+    """
+    *axes, _ = graph.output(operator).shape
+    return len(axes) == 3 and axes[0] > 1 and axes[1] * axes[2] > 1
+
+
 REFUSED = (
     Rule(PAIRING, _reads_two_shapes, "of one tensor in two shapes"),
     Rule(PAIRING, _broadcasts_both_in_other_shapes, "of a tensor that is read in another shape, too", _SMALL),
@@ -550,4 +558,5 @@ REFUSED = (
 LEGACY = (
     Rule(("TRANSPOSE_CONV",), _spreads_by_one, "TRANSPOSE_CONV with stride 1"),
     Rule(("STRIDED_SLICE",), _begins_outside, "STRIDED_SLICE with bounds outside of its input"),
+    Rule(("FULLY_CONNECTED",), _keeps_axes_of_images, "FULLY_CONNECTED that keeps four axes of several images"),
 )
