@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,27 @@ def test_layers_that_keep_the_axes_of_images_are_not_of_the_legacy_core(
     else:
         import_tflite(model, VelaOptions("ethos-u55-64"))
     equals_reference(model, tmp_path, 1, CompileOptions("ethos-u55-64", objective="bytes", effort="quick"))
+
+
+@pytest.mark.parametrize(("bias", "wrong"), [(np.int32, True), (np.int64, False)])
+def test_convolutions_of_int16_with_narrow_biases_are_not_of_the_legacy_core(
+    bias: type[np.signedinteger[Any]], wrong: bool, tmp_path: Path
+) -> None:
+    """That core scales by a multiplier of 31 bits, the reference by one of 15."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 9, 8, 16), "int16", 0.0274, 0), b.tensor((1, 8, 7, 16), "int16", 0.2, 0)
+    flags, bits = b.tensor((1, 8), "int8", 0.007), b.tensor((1, 8), "bool")
+    weights = b.constant(np.random.default_rng(5).integers(-127, 128, (16, 2, 2, 16), np.int8), 0.0031)
+    biases = b.constant(np.arange(16).astype(bias), 0.0274 * 0.0031)
+    b.operator("CONV_2D", [x, weights, biases], [y], "Conv2DOptions", 5, StrideH=1, StrideW=1, Padding=1)
+    b.operator("GREATER", [flags, flags], [bits])
+    model = b.made([x, flags], [y, bits]).finish()
+    if wrong:
+        with pytest.raises(VelaError, match="legacy core is wrong for CONV_2D of int16 with biases of 32 bits"):
+            import_tflite(model, VelaOptions("ethos-u55-32"))
+    else:
+        import_tflite(model, VelaOptions("ethos-u55-32"))
+    equals_reference(model, tmp_path, 2, CompileOptions("ethos-u55-32", objective="bytes", effort="quick"))
 
 
 def broadcast_both(turned: str, second: tuple[int, ...] = (1, 8, 1, 4)) -> ModelBuilder:

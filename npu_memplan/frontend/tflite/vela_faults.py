@@ -559,4 +559,5 @@ LEGACY = (
     Rule(("TRANSPOSE_CONV",), _spreads_by_one, "TRANSPOSE_CONV with stride 1"),
     Rule(("STRIDED_SLICE",), _begins_outside, "STRIDED_SLICE with bounds outside of its input"),
     Rule(("FULLY_CONNECTED",), _keeps_axes_of_images, "FULLY_CONNECTED that keeps four axes of several images"),
+    Rule(("CONV_2D",), _has_narrow_bias, "CONV_2D of int16 with biases of 32 bits, whose multipliers have 31 bits"),
 )
