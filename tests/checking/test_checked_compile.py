@@ -48,7 +48,7 @@ KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
 @pytest.fixture
 def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
-    monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
+    monkeypatch.setattr(description, "DOUBTED", ())
     path = save(tmp_path / "wrong.tflite", split_then("CONV_2D", batch=2))
     return path
 
@@ -106,7 +106,7 @@ def test_a_named_producer_is_kept_and_the_operator_goes_to_the_host(wrong_stream
 
 def test_an_unproven_operator_that_is_wrong_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is claimed of Vela's SELECT_V2, but a result that is right is better."""
-    monkeypatch.setattr(description, "_reads_reshaped", lambda *_: False)
+    monkeypatch.setattr(description, "DOUBTED", ())
     path = save(tmp_path / "model.tflite", select_of_reshaped(1))
     made = nm.compile(path, tmp_path / "out", accelerator="ethos-u85-256", check=True)
     assert (made.check.verdict, made.target.npu_compiler) == (CheckVerdict.EQUAL, "tvm")
@@ -134,7 +134,7 @@ def test_what_is_behind_a_claimed_difference_is_judged(
     images: int, given_up: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that LOGISTIC claims does not excuse the convolution behind it."""
-    monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
+    monkeypatch.setattr(description, "DOUBTED", ())
     path = save(tmp_path / "m.tflite", _table_then(images))
     made = nm.compile(path, tmp_path / "out", check=True, npu_compiler="vela")
     assert made.check.verdict is CheckVerdict.AS_CLAIMED
