@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.exactness import HYBRID_LSTM, LITERT, MICRO, MICRO_TAKES_UINT8
@@ -86,6 +87,7 @@ class KernelsReference(KeptStates):
         """Inputs, constants, and what `run` gives of each part."""
         tensors = self.network.tensors
         values = {i: tensor.array() for i, tensor in enumerate(tensors) if tensor.data is not None}
+        values |= {i: np.zeros(tensor.shape, tensor.dtype) for i, tensor in enumerate(tensors) if not tensor.size_bytes}
         values |= dict(zip(self.network.inputs, fitting_inputs(self.network, inputs), strict=True))
         place = 0
         while place < len(self._parts):

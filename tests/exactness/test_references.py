@@ -144,3 +144,13 @@ def test_kernels_that_end_their_process_while_they_run_end_no_command() -> None:
     """A drawn WHILE with an IF in its body: tflite-micro opens it, and its first inference is a segmentation fault."""
     with pytest.raises(ReferenceRunError, match="its kernels end their process with signal 11"):
         open_reference(Path(__file__).parent / "while_ends_reference.tflite")
+
+
+def test_a_tensor_without_elements_needs_no_content() -> None:
+    """RESHAPE to no axes takes a shape of no numbers, whose buffer is as empty as that of what is computed."""
+    b = ModelBuilder()
+    x, least, made = (b.tensor((), "uint8", 0.03, 144) for _ in range(3))
+    b.operator("MINIMUM", [x, b.constant(np.array(142, np.uint8), 0.03, 144)], [least])
+    b.operator("RESHAPE", [x, b.tensor((0,), "int32")], [made])
+    outputs = TFLiteReference(b.made([x], [least, made]).finish()).run([np.array(203, np.uint8)])
+    assert [int(value) for value in outputs] == [142, 203]
