@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fvp_runner.references.interpreters import LITERT_NAME
 from npu_memplan.frontend.host_ops import unsupported_reason
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
-from tests.support.operator_models import pool, unary
+from tests.host_ops.conftest import draw_inputs
+from tests.support.many_operators import assert_equals_references
+from tests.support.operator_models import pool, resize, unary
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, constant, write_model
 
 pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 
 
 @pytest.mark.parametrize("kind", ["MAX", "AVERAGE"])
@@ -40,6 +45,18 @@ def test_forms_that_random_networks_lack(bit_exact) -> None:
     x, y = TensorSpec((2, 3, 4, 2), "int8", 0.1, 4), TensorSpec((2, 7, 5, 2), "int8", 0.1, 4)
     corners = ("ResizeBilinearOptions", {"AlignCorners": True})
     bit_exact([*powers, wide, write_model("RESIZE_BILINEAR", [x, constant((7, 5))], [y], corners)])
+
+
+@pytest.mark.parametrize("how", [{}, {"align": True}, {"half": True}], ids=["plain", "align", "half"])
+def test_images_of_16_bits(how: dict[str, bool], tmp_path: Path) -> None:
+    """Sums of 36 bits; the extremes of the inputs reach both limits."""
+    sizes = [((5, 6), (13, 7)), ((1, 9), (4, 4)), ((8, 8), (16, 24))]
+    made = [
+        resize(np.random.default_rng(i), "RESIZE_BILINEAR", dtype="int16", size=size, out=out, **how)
+        for i, (size, out) in enumerate(sizes)
+    ]
+    models = {f"{size} to {out}": model.finish() for (size, out), model in zip(sizes, made, strict=True)}
+    assert_equals_references(models, draw_inputs, tmp_path, 3, LITERT_NAME)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])

@@ -66,13 +66,13 @@ def _nearest_places(size: int, out_size: int, align: bool, centers: bool) -> npt
 def resize_bilinear(work: Lowering) -> None:
     """Each output element mixes four input elements."""
     options = work.options("ResizeBilinearOptions")
-    data, output = ends(work, ("float32",) if work.plain else EIGHT_BITS, scaled=False)
+    data, output = ends(work, ("float32",) if work.plain else (*EIGHT_BITS, "int16"), scaled=False)
     require_places(data, output)
     batches, in_h, in_w, depth = nhwc_shape(data)
     _, out_h, out_w, _ = nhwc_shape(output)
     how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
     shape, down, across = (batches, out_h, out_w, depth), (in_h, out_h, *how), (in_w, out_w, *how)
-    make = _in_fixed_point if data.dtype == "int8" else _in_few_bits
+    make = _in_few_bits if data.dtype == "uint8" else _in_fixed_point
     rows, columns = (None, None) if work.plain else (make(*down), make(*across))
     if rows is None or columns is None:
         _mixed_in_float(work, shape, down, across)
@@ -87,23 +87,28 @@ _Axis = tuple[int, int, bool, bool]
 def _mix_rows(
     work: Lowering, shape: tuple[int, ...], sizes: tuple[int, int], downs: npt.NDArray[Any], acrosses: npt.NDArray[Any]
 ) -> None:
-    """Mix rows of 8 bits, with 10 fraction bits."""
+    """Mix rows of 8 or 16 bits, with 10 fraction bits; the sums of 16 bits have 64."""
     function, source = work.function, work.read(0, "input")
     rows, columns = work.table("rows", downs), work.table("columns", acrosses)
     target, one, dtype = work.write(), int_constant(1 << 10), work.output().dtype
+    sums = "int64" if dtype == "int16" else "int32"
     with function.grid(shape, "nyxc") as (n, y, x, c):
         top, bottom, down = (load(rows, y, i) for i in range(3))
         left, right, across = (load(columns, x, i) for i in range(3))
+        up, back, down, across = (cast(weight, sums) for weight in (one - down, one - across, down, across))
         total = function.bind(
-            load(source, n, top, left, c) * (one - down) * (one - across)
-            + load(source, n, bottom, left, c) * down * (one - across)
-            + load(source, n, top, right, c) * (one - down) * across
-            + load(source, n, bottom, right, c) * down * across,
+            cast(load(source, n, top, left, c), sums) * up * back
+            + cast(load(source, n, bottom, left, c), sums) * down * back
+            + cast(load(source, n, top, right, c), sums) * up * across
+            + cast(load(source, n, bottom, right, c), sums) * down * across,
             "sum",
+            sums,
         )
-        half = int_constant(1 << 19)
-        rounded = tirx.truncdiv(total + select(total > 0, half, int_constant(0) - half), int_constant(1 << 20))
-        function.store(target, clamp(rounded, *LIMITS[dtype]), n, y, x, c)
+        half, zero = int_constant(1 << 19, sums), int_constant(0, sums)
+        rounded = tirx.truncdiv(total + select(total > zero, half, zero - half), int_constant(1 << 20, sums))
+        function.store(target, clamp(cast(rounded, "int32"), *LIMITS[dtype]), n, y, x, c)
+    if dtype == "int16":
+        return
     numbers = shape[0], *sizes, *shape[1:], _bits_used(downs), _bits_used(acrosses), int(dtype == "int8")
     work.kernel("kernel_forms kernel_resize", source, rows, columns, target, *numbers)
 
