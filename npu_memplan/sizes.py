@@ -1,4 +1,4 @@
-"""Byte counts as text, read and written.
+"""Byte counts as text, read and written, and texts of other numbers.
 
 Invariant: KiB are rounded for reading, so that `parse_size` of such a text may be another number; exact bytes always
 stand next to them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 
 from .errors import NpuMemplanError
 
@@ -37,6 +38,12 @@ def difference_text(ours: float, theirs: float) -> str:
 def count_text(count: int, noun: str) -> str:
     """A count with its noun: `"1 host call"`, `"1,024 host calls"`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def milliseconds_text(times: Collection[float]) -> str:
+    """The least and the most of `times` as text: `0.093 to 0.104 ms`."""
+    least, most = (f"{end(times):.3f}" for end in (min, max))
+    return f"{least} ms" if least == most else f"{least} to {most} ms"
 
 
 def parse_size(text: str) -> int:

@@ -20,7 +20,7 @@ from ..command_line import PLACE, GroupedCommand, Verbosity, by_name, option_gro
 from ..files.arrays import check_unused
 from ..files.folders import check_place, staged_directory
 from ..names import split_names
-from ..sizes import bytes_and_kib, count_text, parse_named_size, percent_text
+from ..sizes import bytes_and_kib, count_text, milliseconds_text, parse_named_size, percent_text
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
@@ -201,8 +201,6 @@ _NETWORK_KEYS = ("name", "npu", "rate", "total_ms", "total_ms_least", "total_ms_
 
 def _time(network: LinkedNetwork) -> str:
     """The time of one inference, the shares of NPU and CPU, and how many of the CPU's calls are in neither."""
-    from ..report.text.compile_result import milliseconds_text
-
     unknown = f"{count_text(network.unknown_calls, 'call')} of the CPU not estimated" if network.unknown_calls else ""
     if network.total_ms is None:
         return unknown or "time unknown"

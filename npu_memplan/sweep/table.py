@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..files.csv_text import csv_text
 from ..report.page.tables import PageTable, Plot, tables_page
-from ..report.text.compile_result import milliseconds_text
-from ..sizes import count_text
+from ..sizes import count_text, milliseconds_text
 from .case import Outcome, Result
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ producer, and the options that need less memory.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...artifact import Artifact
@@ -23,7 +23,7 @@ from ...knobs import HOST, SEARCH, SECOND_MEMORY, SIZE, TuningKnob, useful_knobs
 from ...options import NO_NPU, CompileOptions
 from ...planners.model import PlanningError
 from ...problem import Buffer, BufferKind, Problem
-from ...sizes import bytes_and_kib, count_text, kib_text, percent_text
+from ...sizes import bytes_and_kib, count_text, kib_text, milliseconds_text, percent_text
 from ...text_table import align_rows
 from ..facts.memory import PoolView
 from ..facts.npu_work import NpuFindings
@@ -155,12 +155,6 @@ def shares_text(artifact: Artifact) -> str:
         return f"CPU: {calls}" if calls else ""
     shares = (percent_text(part, total[0]) for part in (npu[0], total[0] - npu[0]))
     return f"NPU {next(shares)}, CPU {next(shares)} ({calls})"
-
-
-def milliseconds_text(times: Collection[float]) -> str:
-    """The least and the most of `times` as text: `0.093 to 0.104 ms`."""
-    least, most = (f"{end(times):.3f}" for end in (min, max))
-    return f"{least} ms" if least == most else f"{least} to {most} ms"
 
 
 def host_calls(artifact: Artifact) -> str:

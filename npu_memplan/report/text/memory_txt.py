@@ -25,12 +25,12 @@ from ...artifact.timing import Timing
 from ...ethosu.time import models_text
 from ...problem import BufferKind, Problem
 from ...process.setup import terminal_console
-from ...sizes import count_text, kib_text, percent_text
+from ...sizes import count_text, kib_text, milliseconds_text, percent_text
 from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.dearest import DEAREST_HEADING, dearest_lines
 from ..facts.memory import MemoryView, PoolView, kinds_of_bytes, memory_view, placed_at, point_label
 from ..facts.npu_work import multiplier_use, operations_text
-from .compile_result import milliseconds_text, result_texts, verdict
+from .compile_result import result_texts, verdict
 
 FREE = "."
 MARGIN = 14  # columns of the address scale
