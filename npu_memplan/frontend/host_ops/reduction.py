@@ -271,7 +271,9 @@ def reduce_numbers(work: Lowering) -> None:
     def result(total: Expr) -> Expr:
         if work.operator.name != "MEAN":
             return total
-        return total / number(math.prod(work.tensor(0).shape[a] for a in axes_of(work)), dtype)
+        count = math.prod(work.tensor(0).shape[a] for a in axes_of(work))
+        require_supported(count > 0, "it takes the mean of no elements")
+        return total / number(count, dtype)
 
     reduce_axes(work, "total", number(start(dtype), dtype), join, result)
 
