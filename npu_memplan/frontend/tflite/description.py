@@ -55,7 +55,7 @@ from ...sizes import count_text
 from ...vela.worker import VelaError
 from ...vocabulary import TFLITE_RESHAPING
 from ..attributes import HostOpsError, Quantised, SourceOperator, check_known, main_attributes
-from .vela_faults import DOUBTED, first_reason
+from .vela_faults import DOUBTED, UNPROVEN, first_reason
 
 
 def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str], file: bytes) -> None:
@@ -282,7 +282,7 @@ def source_operators(
 
 def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
     """Why `code` of an operator with these options or scales gives other numbers than its reference; "" if not."""
-    if code is Code.LIFTED and (why := first_reason(DOUBTED, network, operator)):
+    if code is Code.LIFTED and (why := first_reason((*DOUBTED, *UNPROVEN), network, operator)):
         return why
     if code is Code.LOWERED and len(operator.inputs) == 1 and _joins_other_scales(network, operator):
         return "without others to join it is lowered as QUANTIZE, which rounds otherwise than float32"

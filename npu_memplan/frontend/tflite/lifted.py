@@ -50,7 +50,7 @@ from .description import (
     with_constant_outputs,
     with_omitted_inputs,
 )
-from .vela_faults import KEPT, LEGACY, REFUSED, first_reason
+from .vela_faults import KEPT, LEGACY, REFUSED, UNPROVEN, first_reason
 
 if TYPE_CHECKING:
     from .main_builder import MainBuilder
@@ -149,7 +149,8 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     for operator in source.cpu_operators:
         reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), "")
         reason = reason or first_reason(KEPT, source, operator, npu)
-        doubted = "" if reason else doubt_reason(Code.LIFTED, source, operator)
+        taken = reason or first_reason(UNPROVEN, source, operator)
+        doubted = "" if taken else doubt_reason(Code.LIFTED, source, operator)
         if doubted and host_reason(source, operator) is None:
             reason = doubted
         if reason:

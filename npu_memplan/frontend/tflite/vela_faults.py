@@ -1,9 +1,9 @@
 """What Vela 5.2 gets wrong, as tables of rules.
 
 Invariant: a rule is the kinds of operators that it is of, a condition on one of them, and the reason that a user reads.
-`KEPT` is never Vela's; `DOUBTED` is not where the host has code for it, and unproven elsewhere; networks with one that
-is `REFUSED` are not, as what Vela leaves to the host is wrong as well; `LEGACY` is wrong in Vela's legacy core alone,
-and refused. Conditions read the source network only: shapes, types, options and who reads
+`KEPT` is never Vela's; `DOUBTED` is not where the host has code for it, and unproven elsewhere; `UNPROVEN` stays
+Vela's; networks with one that is `REFUSED` are not, as what Vela leaves to the host is wrong as well; `LEGACY` is wrong
+in Vela's legacy core alone, and refused. Conditions read the source network only: shapes, types, options and who reads
 what, never a name.
 """
 
@@ -301,6 +301,20 @@ def _is_joined(graph: Graph, operator: CpuOperator) -> bool:
     return any(o.name in _JOINING for i in parts for o in graph.readers.get(i, ()))
 
 
+def _is_joined_by_rows(graph: Graph, operator: CpuOperator) -> bool:
+    """Whether its result becomes a part of another tensor other than by its channels, at once or later."""
+    result, axes = operator.outputs[0], len(graph.output(operator).shape)
+    for index in _parts_in_other_shapes(graph, operator):
+        for reader in graph.readers.get(index, ()):
+            options = reader.options("ConcatenationOptions") if reader.name == "CONCATENATION" else None
+            if options is not None and index == result and options.Axis() % axes == axes - 1:
+                if _is_joined_by_rows(graph, reader):
+                    return True
+            elif reader.name in _JOINING:
+                return True
+    return False
+
+
 def _is_joined_in_more_axes(graph: Graph, operator: CpuOperator) -> bool:
     """Whether its result becomes a part of a tensor of five axes or more, which has more than the result itself."""
     least = max(4, len(graph.output(operator).shape))
@@ -464,8 +478,8 @@ KEPT = (
     ),
     Rule(
         ("TRANSPOSE_CONV",),
-        _is_joined,
-        "Vela's stream for it leaves elements out where its result becomes a part of another tensor",
+        _is_joined_by_rows,
+        "Vela's stream for it leaves elements out where its result becomes rows or columns of another tensor",
         _U85,
     ),
     Rule(
@@ -517,13 +531,16 @@ DOUBTED = (
         "Vela's stream for it reads an input in the shape that a reshape gives it",
     ),
     Rule(("EXP",), _exceeds_words, "Vela's table for it wraps where a result has more than 31 bits"),
-    Rule((), _has_vast_scale, "Vela's stream for it takes other scales for those of 2**31 or more"),
     Rule(
         (),
         _is_of_constants,
         "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own",
     ),
 )
+
+
+# The kind stays Vela's: a network has one such operator among many that are right, and the check finds what is wrong.
+UNPROVEN = (Rule((), _has_vast_scale, "Vela's stream for it takes other scales for those of 2**31 or more"),)
 
 
 def _spreads_by_one(graph: Graph, operator: CpuOperator) -> bool:
