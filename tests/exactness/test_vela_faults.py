@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import npu_memplan as nm
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.exactness import Exactness
-from npu_memplan.frontend.tflite.lifted import import_tflite
+from npu_memplan.frontend.tflite.lifted import import_tflite, kinds_kept_from_vela
 from npu_memplan.frontend.tflite.vela_faults import KEPT, first_reason
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
@@ -20,6 +21,8 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.vela.worker import VelaError, VelaOptions
 from tests.support.in_steps import equals_reference
+from tests.support.needs import need_data
+from tests.support.real_data import shared_folder
 from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 
@@ -239,3 +242,38 @@ def test_scales_of_more_than_31_bits_are_unproven(scale: float, expected: str, n
     assert made.check.verdict is CheckVerdict.EQUAL
     assert "".join("H" if o.agent is Agent.HOST else "N" for o in made.operators) == expected
     assert len(made.check.given_up) == (expected == "H")
+
+
+NETWORKS = {
+    "kws_ref_model": "",
+    "ad01_int8": "",
+    "mobilenet_v2_pt2tflite_int8": "",
+    "person_detect": "",
+    "pretrainedResnet_quant": "",
+    "str_ww_ref_model": "",
+    "trained_lstm_int8": "",
+    "vww_96_int8": "",
+    "keyword_scrambled_8bit": "QUANTIZE",  # int16 to int32 behind an operator
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_nothing_else_of_usual_networks_is_kept_from_vela(name: str, shared_model: Callable[[str], Path]) -> None:
+    """A rule that takes more than is wrong costs a network its time, as kinds are kept as a whole."""
+    network = read_network(shared_model(name).read_bytes(), name)
+    assert " ".join(kinds_kept_from_vela(network, Language.U85)) == NETWORKS[name]
+    assert kinds_kept_from_vela(network, Language.U55_U65) == {}
+
+
+ZOO = {
+    "cifar10_uint8": "", "deeplabv3_dm05_uint8": "", "fomo_face": "", "hand_landmark_3d_256": "QUANTIZE",
+    "magic_wand_int8": "", "mobilenet_v1_025_128_uint8": "", "palm_detection_192": "", "shufflenetv2_person": "",
+    "ssd_mobilenet_v1_tile_int8": "", "ssd_traffic_uint8": "CONV_2D", "yolo_person_detect": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("npu", Language)
+def test_nothing_else_of_public_networks_is_kept_from_vela(name: str, npu: Language) -> None:
+    network = read_network(need_data(shared_folder("zoo") / f"{name}.tflite").read_bytes(), name)
+    assert " ".join(kinds_kept_from_vela(network, npu)) == ZOO[name]

@@ -282,13 +282,14 @@ def source_operators(
 
 def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
     """Why `code` of an operator with these options or scales gives other numbers than its reference; "" if not."""
-    if code is Code.LIFTED and (why := first_reason((*DOUBTED, *UNPROVEN), network, operator)):
+    if code is Code.LIFTED and (why := first_reason(DOUBTED, network, operator)):
         return why
     if code is Code.LOWERED and len(operator.inputs) == 1 and _joins_other_scales(network, operator):
         return "without others to join it is lowered as QUANTIZE, which rounds otherwise than float32"
     of_npus = code in (Code.LIFTED, Code.LOWERED)
     otherwise = _rescaled_reason(network, operator) or _held_to_litert(network, operator) if of_npus else ""
-    return otherwise or _undefined_reason(network, operator)
+    otherwise = otherwise or _undefined_reason(network, operator)
+    return otherwise or (first_reason(UNPROVEN, network, operator) if code is Code.LIFTED else "")
 
 
 def _held_to_litert(network: Network, operator: CpuOperator) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ...ethosu.arch import ACCELERATORS, accelerator
+from ...ethosu.arch import ACCELERATORS, Language, accelerator
 from ...ethosu.program.primfunc import cache_program, to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...exactness import NOT_BY_VELA, Code
@@ -119,6 +119,21 @@ class CompiledNetwork:
     kept: Mapping[str, str]  # kinds of operators that were kept off the NPU, and why
 
 
+def kinds_kept_from_vela(source: Network, npu: Language) -> dict[str, str]:
+    """Kinds of operators that Vela leaves to the host for this kind of NPU, as its stream of one is wrong -> why."""
+    kept: dict[str, str] = {}
+    for operator in source.cpu_operators:
+        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), "")
+        reason = reason or first_reason(KEPT, source, operator, npu)
+        doubted = "" if reason else doubt_reason(Code.LIFTED, source, operator)
+        stays = doubted == first_reason(UNPROVEN, source, operator)
+        if doubted and not stays and host_reason(source, operator) is None:
+            reason = doubted
+        if reason:
+            kept.setdefault(operator.name, reason)
+    return kept
+
+
 def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequence[str], name: str) -> CompiledNetwork:
     """The network in `data` as Vela compiles it; see `import_tflite`, which refuses what our own C cannot run."""
     source = read_network(data, name)
@@ -145,16 +160,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
                 f"{name} has an operator {operator.name} (number {operator.index}) {reason}, which Vela reads in one; "
                 "compile it with --npu-compiler tvm, or for the host alone with --accelerator none"
             )
-    kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
-    for operator in source.cpu_operators:
-        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), "")
-        reason = reason or first_reason(KEPT, source, operator, npu)
-        taken = reason or first_reason(UNPROVEN, source, operator)
-        doubted = "" if taken else doubt_reason(Code.LIFTED, source, operator)
-        if doubted and host_reason(source, operator) is None:
-            reason = doubted
-        if reason:
-            kept.setdefault(operator.name, reason)
+    kept = {**kinds_kept_from_vela(source, npu), **dict.fromkeys(forced_operators(source, host_ops), BY_USER)}
     if kept:
         options = replace(options, ignore_operators=tuple(kept))
     start_compile(data, options)
