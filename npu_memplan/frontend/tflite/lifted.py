@@ -126,8 +126,8 @@ def kinds_kept_from_vela(source: Network, npu: Language) -> dict[str, str]:
         reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), "")
         reason = reason or first_reason(KEPT, source, operator, npu)
         doubted = "" if reason else doubt_reason(Code.LIFTED, source, operator)
-        stays = doubted == first_reason(UNPROVEN, source, operator)
-        if doubted and not stays and host_reason(source, operator) is None:
+        leaves = doubted and doubted != first_reason(UNPROVEN, source, operator)
+        if leaves and host_reason(source, operator) is None:
             reason = doubted
         if reason:
             kept.setdefault(operator.name, reason)
