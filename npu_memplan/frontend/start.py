@@ -40,15 +40,16 @@ def start_loading(path: Path, options: CompileOptions) -> None:
             start_compile(data, vela_options(options.resolve_defaults()))
 
 
-# Half of the time of TVM's import, and none of what lifting or lowering for an NPU calls.
+# Most of the time of TVM's import, and none of what lifting or lowering for an NPU calls.
 _LAZY = frozenset({
-    "tvm.relax.backend.adreno", "tvm.relax.backend.gpu_generic", "tvm.relax.frontend.nn", "tvm.relax.training",
-    "tvm.relax.transform.legalize_ops", "tvm.rpc", "tvm.s_tir.dlight", "tvm.s_tir.meta_schedule", "tvm.topi",
+    "ml_dtypes", "tvm.relax.backend.adreno", "tvm.relax.backend.gpu_generic", "tvm.relax.frontend.nn",
+    "tvm.relax.training", "tvm.relax.transform.legalize_ops", "tvm.rpc", "tvm.s_tir.dlight", "tvm.s_tir.meta_schedule",
+    "tvm.topi",
 })  # fmt: skip
 
 
 def _import_less_of_tvm() -> None:
-    """Leave out two thirds of the time of TVM's import, for parts that an NPU's program does not need."""
+    """Leave out most of the time of TVM's import, for parts that an NPU's program does not need."""
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")  # TVM's own switch for its GPU back ends
     if "tvm" not in sys.modules:
         sys.meta_path.insert(0, _LeaveOut(_LAZY))
@@ -58,13 +59,15 @@ class _LeaveOut(LazyFinder):
     """Shortens TVM's first import, and is gone when that ends.
 
     The import of `tvm.runtime.disco`, its runtime for several machines, fails: TVM goes on without it, and need not
-    load that library. The modules of `_LAZY` are executed when the first of their names is asked for.
+    load that library. The modules of `_LAZY` are executed when the first of their names is asked for. `tvm_ffi` asks
+    `ml_dtypes` at once for types of numpy's that no NPU has, and goes on without it as well: numpy 2.4 takes 0.8 s to
+    add these types.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname == "tvm.runtime.disco":
+        if fullname == "tvm.runtime.disco" or (fullname == "ml_dtypes" and "tvm.runtime" not in sys.modules):
             raise ImportError(f"{fullname} is not imported with TVM", name=fullname)
         if fullname != "tvm":
             return super().find_spec(fullname, path, target)
