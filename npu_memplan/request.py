@@ -121,6 +121,7 @@ class Loaded:
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
     vela_host_cycles: int | None = None  # what it leaves to the CPU, of the CPU's clock; None: that of this program
     vela_stream_cycles: tuple[int, ...] = ()  # ours of the same, under each of `ethosu.time.JUDGED`
+    kept_from_vela: tuple[str, ...] = ()  # kinds of operators that were: its program is not what Vela makes by itself
 
     def with_selection(self, text: str) -> Loaded:
         """The same with a note of what was selected and why, in place of the one that it has."""

@@ -55,8 +55,20 @@ def describe_artifact(loaded: Loaded, program: Program, problem: Problem, plan: 
         limit_bytes=_pool_limits(loaded, problem),
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
-        notes=(*loaded.notes, *_order_notes(main), *_by_library(loaded, program), *((plan.note,) if plan.note else ())),
+        notes=(
+            *loaded.notes,
+            *_vela_notes(loaded),
+            *_order_notes(main),
+            *_by_library(loaded, program),
+            *((plan.note,) if plan.note else ()),
+        ),
     )
+
+
+def _vela_notes(loaded: Loaded) -> list[str]:
+    """Why no figure is compared with Vela's, where its program does not have all that Vela would run."""
+    kinds = ", ".join(loaded.kept_from_vela)
+    return [f"not compared with Vela's own program: {kinds} would be part of it, and was kept from it"] if kinds else []
 
 
 def _order_notes(main: Any) -> list[str]:
@@ -138,7 +150,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
         ran = [launches[call.function] for call, time in found if time is not None]
         by_model = printed_cycles([(launch.commands, launch.accelerator) for launch in ran], memory_map)
         timing = replace(timing, by_model=by_model)
-    if timing is not None and loaded.vela_cycles:
+    if timing is not None and loaded.vela_cycles and not loaded.kept_from_vela:
         theirs = artifact.host_cycles if loaded.vela_host_cycles is None else loaded.vela_host_cycles
         timing = replace(
             timing,

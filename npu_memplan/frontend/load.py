@@ -74,7 +74,7 @@ def read(path: Path, request: Request, known: dict[object, Any] | None = None) -
     vela = imported.vela
     if vela is None:
         return Loaded(request, path, data, imported.module, {}, imported.notes)
-    return _of_vela(path, data, request, imported.module, vela)
+    return replace(_of_vela(path, data, request, imported.module, vela), kept_from_vela=imported.kept)
 
 
 def read_by_one(model: Path, options: CompileOptions, known: dict[object, Any] | None = None) -> Loaded:

@@ -299,5 +299,6 @@ def beside_vela(planned: Planned, models: ModelCache) -> Planned:
         vela_cycles=vela.vela_cycles,
         vela_stream_bounds=vela.vela_stream_bounds,
         vela_host_cycles=round(_calls_work(vela)[0]),
+        kept_from_vela=vela.kept_from_vela,
     )
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

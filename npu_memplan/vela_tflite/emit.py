@@ -234,7 +234,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         forms[wanted.npu_compiler, wanted.optimise] = parts
         arena = {requested.pools[0].name: parts.vela_arena_bytes} if parts.vela_arena_bytes else {}
         memory_map = wanted.memory_map()
-        loaded = Loaded(requested, model, data, as_module(parts), arena, parts.notes)
+        loaded = Loaded(requested, model, data, as_module(parts), arena, parts.notes, kept_from_vela=parts.kept)
         if (streams := decoded_streams(parts.network.npu_calls)) and memory_map:
             by_model = tuple(cycles_by_model(streams, memory_map, JUDGED).values())
             bounds = stream_bounds(streams, memory_map)
@@ -356,7 +356,8 @@ def _written(
     options = vela.request.options
     return Emitted(
         content, planned, options.accelerator, arena_bytes, fast_bytes, resident,
-        sum(vela.vela_arena_bytes.values()), by_model, sum(vela.vela_stream_bounds.values()), clock_hz,
+        0 if vela.kept_from_vela else sum(vela.vela_arena_bytes.values()), by_model,
+        0 if vela.kept_from_vela else sum(vela.vela_stream_bounds.values()), clock_hz,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
         (*(["ethos-u"] if npu else []), *sorted({step.name for step in steps if isinstance(step, CpuOperator)})),
         vela.notes, sum(isinstance(step, CpuOperator) for step in steps), tuple(served),

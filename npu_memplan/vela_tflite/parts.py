@@ -70,6 +70,7 @@ class Divided:
     steps: tuple[Part, ...]
     vela_arena_bytes: int  # what Vela would take for it; 0: it did not run
     notes: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()  # kinds of operators that Vela was not given
 
 
 def divide_network(data: bytes, name: str, request: Request) -> Divided:
@@ -108,7 +109,7 @@ def _by_vela(data: bytes, name: str, request: Request) -> Divided:
         program = lift_program(network, operator, f"npu{len(steps)}", next(served, {}))
         steps.append(_lift_part(network, operator, to_primfunc(program)))
     arenas = arena_bytes(network, [pool.name for pool in request.pools])
-    return Divided(content, network, tuple(steps), next(iter(arenas.values()), 0))
+    return Divided(content, network, tuple(steps), next(iter(arenas.values()), 0), kept=tuple(found.kept))
 
 
 def _lift_part(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:

@@ -64,6 +64,7 @@ class Imported:
     network: Network
     vela: VelaResult | None = None
     notes: tuple[str, ...] = ()  # what a user should know of it
+    kept: tuple[str, ...] = ()  # kinds of operators that Vela was not given
 
 
 def import_tflite(
@@ -106,7 +107,7 @@ def import_tflite(
     network = replace(complete_network(found.network, external, host_kernels), subgraphs=source.subgraphs)
     check_host_operators(network, found.vela.messages, found.kept, file)
     module = from_network(network, source, found.vela.messages, found.kept, found.vela.operators)
-    return Imported(module, network, found.vela)
+    return Imported(module, network, found.vela, kept=tuple(found.kept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
