@@ -13,13 +13,14 @@ import npu_memplan as nm
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.exactness import Exactness
-from npu_memplan.frontend.tflite.lifted import import_tflite, kinds_kept_from_vela
+from npu_memplan.frontend.tflite.lifted import import_tflite, kept_from_vela
 from npu_memplan.frontend.tflite.vela_faults import KEPT, first_reason
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.vela.worker import VelaError, VelaOptions
+from npu_memplan.vela_tflite.emit import emit
 from tests.support.in_steps import equals_reference
 from tests.support.needs import need_data
 from tests.support.real_data import shared_folder
@@ -259,16 +260,16 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_nothing_else_of_usual_networks_is_kept_from_vela(name: str, shared_model: Callable[[str], Path]) -> None:
-    """A rule that takes more than is wrong costs a network its time, as kinds are kept as a whole."""
+    """A rule that takes more than is wrong costs a network its time."""
     network = read_network(shared_model(name).read_bytes(), name)
-    assert " ".join(kinds_kept_from_vela(network, Language.U85)) == NETWORKS[name]
-    assert kinds_kept_from_vela(network, Language.U55_U65) == {}
+    assert " ".join(network.operators[i].name for i in kept_from_vela(network, Language.U85)) == NETWORKS[name]
+    assert kept_from_vela(network, Language.U55_U65) == {}
 
 
 ZOO = {
-    "cifar10_uint8": "", "deeplabv3_dm05_uint8": "", "fomo_face": "", "hand_landmark_3d_256": "QUANTIZE",
+    "cifar10_uint8": "", "deeplabv3_dm05_uint8": "", "fomo_face": "", "hand_landmark_3d_256": "QUANTIZE QUANTIZE",
     "magic_wand_int8": "", "mobilenet_v1_025_128_uint8": "", "palm_detection_192": "", "shufflenetv2_person": "",
-    "ssd_mobilenet_v1_tile_int8": "", "ssd_traffic_uint8": "CONV_2D", "yolo_person_detect": "",
+    "ssd_mobilenet_v1_tile_int8": "", "ssd_traffic_uint8": " ".join(["CONV_2D"] * 6), "yolo_person_detect": "",
 }  # fmt: skip
 
 
@@ -276,4 +277,49 @@ ZOO = {
 @pytest.mark.parametrize("npu", Language)
 def test_nothing_else_of_public_networks_is_kept_from_vela(name: str, npu: Language) -> None:
     network = read_network(need_data(shared_folder("zoo") / f"{name}.tflite").read_bytes(), name)
-    assert " ".join(kinds_kept_from_vela(network, npu)) == ZOO[name]
+    assert " ".join(network.operators[i].name for i in kept_from_vela(network, npu)) == ZOO[name]
+
+
+def twins_beside_another(kind: str) -> bytes:
+    """Three operators over one input, of which two have equal weights and other biases, and the sum of all."""
+    b, rng = ModelBuilder(), np.random.default_rng(11)
+    depthwise = kind == "DEPTHWISE_CONV_2D"
+    x, total = b.tensor((1, 5, 4, 8), "int8", 0.05, 3), -1
+    shape = (1, 3, 3, 8) if depthwise else (8, 3, 3, 8)
+    twin, other = (rng.integers(-127, 128, shape, np.int8) for _ in range(2))
+    scales = [0.004 + 0.001 * k for k in range(8)]
+    more = {"DepthMultiplier": 1} if depthwise else {}
+    for weights, bias in ((twin, 0), (other, 500), (twin, 9000)):
+        y = b.tensor((1, 5, 4, 8), "int8", 0.7, 1)
+        inputs = [x, b.constant(weights, scales, axis=3 if depthwise else 0)]
+        inputs.append(b.constant(np.full(8, bias, np.int32), [0.05 * scale for scale in scales]))
+        options = "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions"
+        b.operator(
+            kind,
+            inputs,
+            [y],
+            options,
+            3,
+            StrideH=1,
+            StrideW=1,
+            FusedActivationFunction=1,
+            DilationWFactor=1,
+            DilationHFactor=1,
+            **more,
+        )
+        if total >= 0:
+            b.operator("ADD", [total, y], [z := b.tensor((1, 5, 4, 8), "int8", 1.1, -2)], "AddOptions", 2)
+        total = z if total >= 0 else y
+    return b.made([x], [total]).finish()
+
+
+@pytest.mark.parametrize("accelerator", ["ethos-u55-128", "ethos-u65-256", "ethos-u85-256"])
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+def test_operators_are_kept_from_vela_and_not_their_kind(kind: str, accelerator: str, tmp_path: Path) -> None:
+    options = CompileOptions(accelerator, npu_compiler="vela", effort="quick")
+    made = equals_reference(twins_beside_another(kind), tmp_path, 2, options)
+    agents = [o.agent for o in made.operators if o.kind == kind]
+    assert agents == [Agent.HOST, Agent.NPU, Agent.HOST]
+    assert [o.agent for o in made.operators if o.kind == "ADD"] == [Agent.NPU] * 2
+    (path := tmp_path / "m.tflite").write_bytes(twins_beside_another(kind))
+    assert emit(path, options).operators == ("ethos-u", kind)

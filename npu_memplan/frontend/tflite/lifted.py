@@ -8,7 +8,7 @@ and command data are constants, and there is no host operator without an exact l
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from ...request import ONLY_FLOATS
 from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...vela.cross_call import with_cross_call_tensors
 from ...vela.lift import LiftError, arguments, lift_program
+from ...vela.placeholders import PLACEHOLDER, with_originals, with_placeholders
 from ...vela.worker import VelaError
 from ..attributes import BY_USER, forced_operators
 from .description import (
@@ -120,9 +121,9 @@ class CompiledNetwork:
     kept: Mapping[str, str]  # kinds of operators that were kept off the NPU, and why
 
 
-def kinds_kept_from_vela(source: Network, npu: Language) -> dict[str, str]:
-    """Kinds of operators that Vela leaves to the host for this kind of NPU, as its stream of one is wrong -> why."""
-    kept: dict[str, str] = {}
+def kept_from_vela(source: Network, npu: Language) -> dict[int, str]:
+    """Operators that Vela is not given for this kind of NPU, by index, as its stream for them is wrong -> why."""
+    kept: dict[int, str] = {}
     for operator in source.cpu_operators:
         reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), "")
         reason = reason or first_reason(KEPT, source, operator, npu)
@@ -131,8 +132,40 @@ def kinds_kept_from_vela(source: Network, npu: Language) -> dict[str, str]:
         if leaves and host_reason(source, operator) is None:
             reason = doubted
         if reason:
-            kept.setdefault(operator.name, reason)
+            kept[operator.index] = reason
     return kept
+
+
+def _kept_alone(source: Network, wrong: Collection[int], named: Sequence[str]) -> frozenset[int]:
+    """The operators to keep of kinds of which Vela gets others; of those with states it gets none."""
+    given = {o.name for o in source.cpu_operators if o.index not in wrong and o.name not in named}
+    return frozenset(
+        operator.index
+        for operator in source.cpu_operators
+        if operator.index in wrong
+        and operator.name in given
+        and not operator.intermediates
+        and not any(tensor.is_variable for tensor in source.tensors_of(operator))
+    )
+
+
+def _run_vela(
+    data: bytes, source: Network, options: VelaOptions, name: str, wrong: Collection[int], named: Sequence[str]
+) -> VelaResult:
+    """The result of Vela without operators that are `wrong`, and kinds that are `named`."""
+    alone = _kept_alone(source, wrong, named)
+    kinds = [o.name for o in source.cpu_operators if o.index in wrong and o.index not in alone]
+    ignored = dict.fromkeys((*kinds, *named, *((PLACEHOLDER,) if alone else ())))
+    options = replace(options, ignore_operators=tuple(ignored)) if ignored else options
+    given = with_placeholders(data, alone) if alone else data
+    start_compile(given, options)
+    importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
+    result = compile_tflite(given, options, name)  # picks up what was started
+    if not alone:
+        return result
+    network = with_originals(result.network, data)
+    parsed = replace(read_network(network, f"{name} compiled by Vela"), name=name)
+    return replace(result, network=network, parsed=parsed)
 
 
 def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequence[str], name: str) -> CompiledNetwork:
@@ -161,12 +194,9 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
                 f"{name} has an operator {operator.name} (number {operator.index}) {reason}, which Vela reads in one; "
                 "compile it with --npu-compiler tvm, or for the host alone with --accelerator none"
             )
-    kept = {**kinds_kept_from_vela(source, npu), **dict.fromkeys(forced_operators(source, host_ops), BY_USER)}
-    if kept:
-        options = replace(options, ignore_operators=tuple(kept))
-    start_compile(data, options)
-    importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
-    result = compile_tflite(data, options, name)  # picks up what was started
+    named, left = forced_operators(source, host_ops), kept_from_vela(source, npu)
+    kept = {o.name: left[o.index] for o in source.cpu_operators if o.index in left} | dict.fromkeys(named, BY_USER)
+    result = _run_vela(data, source, options, name, left, named)
     for operator in source.cpu_operators if result.core == "legacy" else ():
         if wrong := first_reason(LEGACY, source, operator):
             raise VelaError(
