@@ -245,7 +245,7 @@ class ProgramCandidate:
 
 def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> ProgramCandidate:
     """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
-    cycles = _by_model(plain, moved, fast, ranking)
+    cycles = ranking.time_streams(plain, _streams(plain, moved, fast, ranking), JUDGED)
     used = {usage.pool: usage.used_bytes for usage in plain.plan.usage}
     pool = plain.extracted.problem.pools[fast].name
     for m in moved:
@@ -257,18 +257,10 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
 
 def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
     """The cycles of a program under each timing model of `ethosu.time.JUDGED`."""
-    if candidate.cycles or candidate.moved:
-        return candidate.cycles or _by_model(candidate.plain, candidate.moved, candidate.fast, ranking)
-    if candidate.plain not in ranking.by_model:
-        ranking.by_model[candidate.plain] = _by_model(candidate.plain, (), candidate.fast, ranking)
-    return ranking.by_model[candidate.plain]
-
-
-def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> tuple[int, ...]:
-    """The cycles under all models, since making the stream takes longer than timing it under four."""
-    streams, host = _streams(plain, moved, fast, ranking), ranking.host_cycles(plain.extracted.loaded)
-    found = by_model(streams, ranking.memory_map, JUDGED, lambda npu: ranking.demand_cache(npu).resource_uses)
-    return tuple(cycles + host for cycles in found.values())
+    if candidate.cycles or not candidate.moved:
+        return candidate.cycles or ranking.by_model(candidate.plain)
+    streams = _streams(candidate.plain, candidate.moved, candidate.fast, ranking)
+    return ranking.time_streams(candidate.plain, streams, JUDGED)
 
 
 def _streams(

@@ -27,7 +27,6 @@ from ..process.incidents import Attempts
 from ..request import FASTER, Loaded
 from ..sizes import difference_text
 from ..stages import Planned
-from .candidate import ProgramCandidate, cycles_by_model
 from .ranking import (
     ENDLESS,
     ModelCache,
@@ -412,7 +411,7 @@ def _take_fewest_bytes(planned: Planned, theirs: Sequence[int], slack: float, ra
     used = sum(usage.used_bytes for usage in smaller.plan.usage)
     if used >= sum(usage.used_bytes for usage in plan.usage):
         return planned
-    own, cycles = (cycles_by_model(ProgramCandidate(one, rank(one)), rank) for one in (planned, smaller))
+    own, cycles = map(rank.by_model, (planned, smaller))
     most = [max(one, min(slack * one, other)) for one, other in zip(own, theirs or own, strict=True)]
     if any(map(gt, cycles, most)):
         return planned

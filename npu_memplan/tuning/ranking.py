@@ -9,7 +9,7 @@ an estimate. Nothing that is read or lowered follows from the size of a pool, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +21,8 @@ from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.schedule.constants import DecodedWeights, constant_blocks, in_place
 from ..ethosu.schedule.prefetch.timed_program import DemandCache, port_cycles
 from ..ethosu.stream.decode import Command
-from ..ethosu.time import Assumptions, MemoryMap, ResourceUseCache, timeline
+from ..ethosu.time import JUDGED, Assumptions, MemoryMap, ResourceUseCache, cycles_by_model, timeline
+from ..ethosu.time.span import Stream
 from ..options import CompileOptions
 from ..problem import Plan, Problem
 from ..request import Loaded
@@ -103,19 +104,35 @@ class Ranking:
     _streams: dict[Planned, Streams] = field(default_factory=dict)
     _demand_caches: dict[tuple[str, str], DemandCache] = field(default_factory=dict)
     decoded: DecodedConstants = field(default_factory=dict)
-    by_model: dict[Planned, tuple[int, ...]] = field(default_factory=dict)  # cycles under each model
+    _by_model: dict[Planned, tuple[int, ...]] = field(default_factory=dict)
     in_place: dict[Extracted, Extracted] = field(default_factory=dict)  # `read_in_place` of programs
 
     def __call__(self, planned: Planned) -> Rank:
         """Cycles, then bytes."""
         if planned not in self._known:
-            cycles = self.host_cycles(planned.extracted.loaded)
-            for call, commands in self.streams(planned):
-                accelerator = call.program.accelerator
-                known = self.demand_cache(accelerator).resource_uses
-                cycles += timeline(commands, accelerator, self.memory_map, known).total
+            if planned in self._by_model and self.memory_map.assumptions in JUDGED:
+                cycles = self._by_model[planned][JUDGED.index(self.memory_map.assumptions)]
+            else:
+                (cycles,) = self.time_streams(planned, self._npu_streams(planned), (self.memory_map.assumptions,))
             self.note(planned, (cycles, sum(usage.used_bytes for usage in planned.plan.usage)))
         return self._known[planned]
+
+    def by_model(self, planned: Planned) -> tuple[int, ...]:
+        """The cycles under each model of `JUDGED`, since making the stream takes longer than timing it under four."""
+        if planned not in self._by_model:
+            self._by_model[planned] = self.time_streams(planned, self._npu_streams(planned), JUDGED)
+        return self._by_model[planned]
+
+    def time_streams(
+        self, planned: Planned, streams: Iterable[Stream], models: Sequence[Assumptions]
+    ) -> tuple[int, ...]:
+        """The cycles of `streams`, with those of the CPU's calls of a program, under each of `models`."""
+        host = self.host_cycles(planned.extracted.loaded)
+        found = cycles_by_model(streams, self.memory_map, models, lambda npu: self.demand_cache(npu).resource_uses)
+        return tuple(cycles + host for cycles in found.values())
+
+    def _npu_streams(self, planned: Planned) -> Iterator[Stream]:
+        return ((commands, call.program.accelerator) for call, commands in self.streams(planned))
 
     def streams(self, planned: Planned) -> Streams:
         """The NPU's calls, and the stream of each, which depends on no model of time."""
@@ -128,7 +145,7 @@ class Ranking:
         return self._streams[planned]
 
     def with_assumptions(self, assumptions: Assumptions) -> Ranking:
-        """The ranking by cycles under another model of time."""
+        """The ranking by cycles under another model of time, with all that is known of programs under every model."""
         memory_map = replace(self.memory_map, assumptions=assumptions)
         return replace(self, memory_map=memory_map, _known={})
 
@@ -237,8 +254,9 @@ class ModelCache:
         return resize_pools(self._extracted[key], wanted)
 
     def ranking(self, memory_map: MemoryMap) -> Ranking:
-        """A ranking that keeps the resource uses of kernels of earlier programs."""
-        return Ranking(memory_map, _demand_caches=self.keep(repr(memory_map), dict), decoded=self.decoded)
+        """A ranking that keeps what earlier ones know of programs, and the resource uses of their kernels."""
+        known = self.keep((Ranking, repr(memory_map)), lambda: Ranking(memory_map, decoded=self.decoded))
+        return known.with_assumptions(memory_map.assumptions)
 
     def keep(self, key: object, make: Callable[[], T]) -> T:
         """The result of `make`, made once for each key."""

@@ -189,7 +189,7 @@ def reference_cycles(
     """The cycles that programs are compared with: where one operation runs at a time none takes more than Vela's
     stream, if that is a program here with all its copies.
     """
-    own = cycles_by_model(ProgramCandidate(lifted[0], rank(lifted[0])), rank) if lifted else ()
+    own = rank.by_model(lifted[0]) if lifted else ()
     compared = theirs or own
     return (*compared[:-1], own[-1] if is_whole else math.inf) if compared else ()
 
@@ -252,7 +252,7 @@ def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
     loaded = lifted.extracted.loaded
     host = rank.host_cycles(loaded)
     theirs = [cycles + host for cycles in loaded.vela_stream_cycles]
-    ours = cycles_by_model(ProgramCandidate(lifted, rank(lifted)), rank)
+    ours = rank.by_model(lifted)
     original = original_plan(lifted) if any(map(gt, ours, theirs)) else None
     return [lifted] if original is None else [original, lifted]
 

@@ -102,6 +102,8 @@ def search_programs(
     that all are compared with under each model, if not those of Vela's own stream that the first program comes from, or
     its own. The last is not compared: nothing may take more cycles under that model.
     """
+    for program in programs:
+        rank.by_model(program)  # all are compared under every model: this times them once
     incumbent = _Incumbent([ProgramCandidate(program, rank(program)) for program in programs], rank, reference)
     fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
     estimated: list[PrefetchCandidate] = []

@@ -26,7 +26,7 @@ from .hazards import in_place_distances
 from .program import BufferRole, NpuBuffer, NpuProgram
 
 NOBODY = -1
-_MANY = 64  # ranges from which arrays beat a loop
+_MANY = 32  # ranges from which arrays beat a loop
 ALIGNMENT = 16  # bytes; feature maps, weights and DMA want it, and lifting keeps addresses modulo it
 
 
