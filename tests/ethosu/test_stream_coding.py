@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,10 +16,11 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream import fields
 from npu_memplan.ethosu.stream.decode import Command, Marker, Operation, StreamError, Wait, decode
-from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.encode import chained_maps, encode
 from npu_memplan.ethosu.stream.fields import EncodeError, Field, KernelStride, decode_int16, encode_int16
 from npu_memplan.ethosu.stream.isa import REGISTERS, Op, Register
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 STOP = Marker(Op.STOP, 0xFFFF)
 LANGUAGES = tuple(Language)
 _WORK = (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.DMA_START)
@@ -88,6 +91,37 @@ def test_encoding_is_a_fixed_point_and_repeatable(stream: tuple[Language, list[C
     language, commands = stream[0], _complete(stream[1])
     words = encode([*commands, STOP])
     assert encode(decode(words, language)) == words == encode([*commands, STOP])
+
+
+@pytest.mark.parametrize(
+    ("file", "language"),
+    [("u55_u65_streams_of_vela_5_0.npz", Language.U55_U65), ("u85_streams_of_vela_5_0.npz", Language.U85)],
+)
+def test_streams_have_the_words_of_vela(file: str, language: Language) -> None:
+    """Neither more nor fewer registers are written, around chains as well: only the order of words is our own."""
+    chains = 0
+    for stream in np.load(GOLDEN / file).values():
+        words = tuple(map(int, stream))
+        commands = decode(words, language)
+        chains += sum(bool(chained_maps(c)) for c in commands if isinstance(c, Operation))
+        assert sorted(encode(commands)) == sorted(words)
+    assert bool(chains) == (language is Language.U85)
+
+
+def test_a_second_input_that_a_kernel_does_not_read_is_not_written_anew() -> None:
+    """Registers of IFM2 stay in the NPU's state behind a chain: a CONV reads them only as a matrix or as its sums."""
+    left = dict.fromkeys((*fields.IFM.all, *fields.IFM2.all), 0) | {Register.OFM_PRECISION: 0, Register.ACC_FORMAT: 0}
+    left[Register.IFM2_PRECISION] = 2 << 14
+    plain = Operation(Op.CONV, 0, left, language=Language.U85)
+    assert not chained_maps(plain)
+    assert len(encode([plain, plain])) == len(encode([plain])) + 1
+    reads = (
+        plain.with_registers(left | {Register.ACC_FORMAT: 2 << 4}),
+        Operation(Op.CONV, 1, left, language=Language.U85),
+    )
+    for operation in reads:
+        assert chained_maps(operation) == [fields.IFM2]
+        assert len(encode([operation, operation])) > len(encode([operation])) + 1
 
 
 def test_an_unchanged_register_is_written_once() -> None:

@@ -1,9 +1,10 @@
 """Operations, waits and markers to register command stream words, and the driver containers COP1 and COP2 around them.
 
 Invariant: `decode(encode(c))` yields operations with the same register file, waits and markers as `c`; the same
-commands always give the same words. A register is written only when its value changes, which is what both of Vela's
-cores do, and in the order of `Register`. `parse_payload(build_payload(x)) == x`, and a payload that is not exactly one
-configuration and one stream is a `ContainerError` naming the byte offset of the fault.
+commands always give the same words. A register is written when its value changes, and around chains when a kernel
+depends on it, which is what both of Vela's cores do, and in the order of `Register`. `parse_payload(build_payload(x))
+== x`, and a payload that is not exactly one configuration and one stream is a `ContainerError` naming the byte offset
+of the fault.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ...errors import NpuMemplanError
 from ..arch import Architecture, accelerator_of_config
 from ..arch.architecture import Language
 from .decode import Command, Operation, Wait
-from .fields import IFM, IFM2, OFM, EncodeError, MapRegisters, MapWord
-from .isa import UNARY, MapStorage, Op, Register
+from .fields import IFM, IFM2, OFM, AccumulatorWord, EncodeError, MapRegisters, MapWord
+from .isa import BY_MAP, UNARY, AccumulatorInput, MapStorage, Op, Register
 
 _PAYLOAD = 1 << 14  # mode 1: one payload word follows
 
@@ -26,20 +27,12 @@ _PAYLOAD = 1 << 14  # mode 1: one payload word follows
 def encode(commands: Iterable[Command]) -> tuple[int, ...]:
     """The words of a stream. A STOP is not added: it is a `Marker` of the commands."""
     words: list[int] = []
-    state: dict[Register, int] = {}
+    state = RegisterState()
     for command in commands:
         if isinstance(command, Operation):
-            chained = chained_maps(command)
-            if chained:
-                _forget_state(state)
-            for register in sorted(command.registers, key=_ORDER.__getitem__):
-                value = command.registers[register]
-                if state.get(register) != value:
-                    words += _register(register, value)
-                    state[register] = value
+            for register in sorted(state.changes(command), key=_ORDER.__getitem__):
+                words += _register(register, command.registers[register])
             words.append(_operation(command.op, command.parameter))
-            if chained:
-                _forget_state(state)
         elif isinstance(command, Wait):
             words.append(_operation(command.op, command.outstanding))
         else:
@@ -53,16 +46,42 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
 _NOT_KEPT = frozenset((*IFM.all, *IFM2.all, OFM.precision))
 
 
-def _forget_state(state: dict[Register, int]) -> None:
-    for register in _NOT_KEPT:
-        state.pop(register, None)
+class RegisterState:
+    """The registers that a stream has set so far, and which of them its next kernels need anew around chains."""
+
+    def __init__(self) -> None:
+        self._values: dict[Register, int] = {}
+        self._stale: frozenset[Register] = frozenset()  # must be written before a kernel that depends on them
+
+    def changes(self, op: Operation) -> list[Register]:
+        """The registers that are written before `op`, which then has set them."""
+        known, chained = self._values.get, bool(chained_maps(op))  # a list, since this is where much time goes
+        found = [register for register, value in op.registers.items() if known(register) != value]
+        stale = _NOT_KEPT if chained else self._stale
+        if stale:
+            changed = {*found}
+            anew = needed_anew(op) & stale & op.registers.keys() - changed
+            found += anew
+            self._stale = _NOT_KEPT if chained else stale - anew - changed
+        self._values.update(op.registers)
+        return found
+
+
+def kernel_maps(op: Operation) -> list[MapRegisters]:
+    """The maps of an Ethos-U85 kernel: registers of a second input may be there that a kernel before left."""
+    if op.op is Op.ELEMENTWISE:
+        pair = op.parameter not in UNARY
+    else:
+        loads = AccumulatorWord.INPUT.value_in(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
+        pair = loads or (op.op is Op.CONV and bool(op.parameter & BY_MAP))
+    return [IFM, IFM2, OFM] if pair else [IFM, OFM]
 
 
 def chained_maps(op: Operation) -> list[MapRegisters]:
     """Operands and the result of an Ethos-U85 kernel that are in chaining buffers."""
     if op.language is not Language.U85 or op.op is Op.DMA_START:
         return []
-    return [v for v in (IFM, IFM2, OFM) if MapWord.STORAGE.value_in(op.get(v.precision)) == MapStorage.CHAINED]
+    return [v for v in kernel_maps(op) if MapWord.STORAGE.value_in(op.get(v.precision)) == MapStorage.CHAINED]
 
 
 def needed_anew(op: Operation) -> frozenset[Register]:
@@ -70,12 +89,10 @@ def needed_anew(op: Operation) -> frozenset[Register]:
     if op.op is Op.DMA_START:
         return frozenset()
     found = {OFM.precision}
-    unary = op.op is Op.ELEMENTWISE and op.parameter in UNARY
-    for view in (IFM,) if unary or op.op is not Op.ELEMENTWISE else (IFM, IFM2):
+    for view in kernel_maps(op)[:-1]:
         storage = MapWord.STORAGE.value_in(op.get(view.precision))
-        found |= {view.precision, view.zero_point} if storage == MapStorage.NONE else view.all
-        if storage == MapStorage.CHAINED:
-            found -= view.all - {view.precision, view.zero_point, view.region}
+        found |= {view.precision, view.zero_point} if storage in (MapStorage.NONE, MapStorage.CHAINED) else view.all
+        found |= {view.region} if storage == MapStorage.CHAINED else set()
     return frozenset(found)
 
 

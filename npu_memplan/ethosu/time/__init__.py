@@ -51,6 +51,5 @@ from .systems import similar_memory_mode as similar_memory_mode
 from .systems import writable_systems as writable_systems
 from .timeline import TimingModel as TimingModel
 from .timeline import in_a_row as in_a_row
-from .timeline import stream_words as stream_words
 from .timeline import timeline as timeline
 from .vela_ini import board_ini as board_ini

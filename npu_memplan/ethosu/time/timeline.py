@@ -7,14 +7,14 @@ is never shorter than what it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 
 from ..arch import Architecture, Channel
 from ..program.hazards import MAX_BLOCKDEP
 from ..stream.decode import Command, Operation, Wait
-from ..stream.encode import chained_maps, needed_anew
+from ..stream.encode import RegisterState
 from ..stream.isa import Op, Register
 from .assumptions import NOMINAL, Assumptions
 from .cost import MemoryTraffic, ResourceUse, ResourceUseCache
@@ -277,16 +277,10 @@ def prepare_steps(commands: Iterable[Command], known: ResourceUseCache) -> list[
 
 def count_words(commands: Iterable[Command]) -> Iterator[tuple[int, Command]]:
     """The commands of a stream, each with the words that it takes there."""
-    before: dict[Register, int] = {}
-    chains = False  # the kernel before is one of a chain
+    state = RegisterState()
     for command in commands:
         if isinstance(command, Operation):
-            chained = bool(chained_maps(command))
-            for register in needed_anew(command) if chained or chains else ():
-                before.pop(register, None)
-            chains = chained
-            yield stream_words(command.registers, before), command
-            before.update(command.registers)
+            yield 1 + sum([_WORDS[register] for register in state.changes(command)]), command
         else:
             yield 1, command
 
@@ -319,9 +313,3 @@ def in_a_row(needs: ResourceUse, accelerator: Architecture, memory_map: MemoryMa
     once = clock.kernel(needs, MAX_BLOCKDEP).stop
     clock.engines = replace(clock.engines, layout=None)
     return round(clock.kernel(needs, MAX_BLOCKDEP).stop - once)
-
-
-def stream_words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:
-    """Words of the stream that set what has changed, and start the operation."""
-    known = before.get  # a list, since this is where much time goes
-    return 1 + sum([_WORDS[register] for register, value in registers.items() if known(register) != value])
