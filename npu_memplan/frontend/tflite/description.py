@@ -55,7 +55,7 @@ from ...sizes import count_text
 from ...vela.worker import VelaError
 from ...vocabulary import TFLITE_RESHAPING
 from ..attributes import HostOpsError, Quantised, SourceOperator, check_known, main_attributes
-from .vela_faults import DOUBTED, UNPROVEN, first_reason
+from .vela_faults import DOUBTED, first_reason
 
 
 def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str], file: bytes) -> None:
@@ -288,8 +288,7 @@ def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
         return "without others to join it is lowered as QUANTIZE, which rounds otherwise than float32"
     of_npus = code in (Code.LIFTED, Code.LOWERED)
     otherwise = _rescaled_reason(network, operator) or _held_to_litert(network, operator) if of_npus else ""
-    otherwise = otherwise or _undefined_reason(network, operator)
-    return otherwise or (first_reason(UNPROVEN, network, operator) if code is Code.LIFTED else "")
+    return otherwise or _undefined_reason(network, operator)
 
 
 def _held_to_litert(network: Network, operator: CpuOperator) -> str:

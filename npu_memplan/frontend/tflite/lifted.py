@@ -51,7 +51,7 @@ from .description import (
     with_constant_outputs,
     with_omitted_inputs,
 )
-from .vela_faults import KEPT, LEGACY, REFUSED, UNPROVEN, first_reason
+from .vela_faults import KEPT, LEGACY, REFUSED, first_reason
 
 if TYPE_CHECKING:
     from .main_builder import MainBuilder
@@ -128,8 +128,7 @@ def kept_from_vela(source: Network, npu: Language) -> dict[int, str]:
         reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), "")
         reason = reason or first_reason(KEPT, source, operator, npu)
         doubted = "" if reason else doubt_reason(Code.LIFTED, source, operator)
-        leaves = doubted and doubted != first_reason(UNPROVEN, source, operator)
-        if leaves and host_reason(source, operator) is None:
+        if doubted and host_reason(source, operator) is None:
             reason = doubted
         if reason:
             kept[operator.index] = reason

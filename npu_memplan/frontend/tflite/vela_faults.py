@@ -1,10 +1,9 @@
 """What Vela 5.2 gets wrong, as tables of rules.
 
 Invariant: a rule is the kinds of operators that it is of, a condition on one of them, and the reason that a user reads.
-`KEPT` is never Vela's; `DOUBTED` is not where the host has code for it, and unproven elsewhere; `UNPROVEN` stays
-Vela's; networks with one that is `REFUSED` are not, as what Vela leaves to the host is wrong as well; `LEGACY` is wrong
-in Vela's legacy core alone, and refused. Conditions read the source network only: shapes, types, options and who reads
-what, never a name.
+`KEPT` is never Vela's; `DOUBTED` is not where the host has code for it, and unproven elsewhere; networks with one that
+is `REFUSED` are not, as what Vela leaves to the host is wrong as well; `LEGACY` is wrong in Vela's legacy core alone,
+and refused. Conditions read the source network only: shapes, types, options and who reads what, never a name.
 """
 
 from __future__ import annotations
@@ -93,8 +92,11 @@ def _has_other_type(graph: Graph, operator: CpuOperator) -> bool:
 
 
 def _makes_long_indices(graph: Graph, operator: CpuOperator) -> bool:
-    """Whether its result has 64 bits, for half of which Vela has space, and is not all that is there at the end."""
-    return graph.output(operator).dtype == "int64" and graph.network.outputs != operator.outputs
+    """Whether its result has 64 bits, for half of which Vela has space, and is not all that is there at the end; or is
+    one index alone, which Vela widens where it lies.
+    """
+    made = graph.output(operator)
+    return made.dtype == "int64" and (graph.network.outputs != operator.outputs or made.size_bytes == 8)
 
 
 def _has_narrow_bias(graph: Graph, operator: CpuOperator) -> bool:
@@ -536,11 +538,8 @@ DOUBTED = (
         _is_of_constants,
         "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own",
     ),
+    Rule((), _has_vast_scale, "Vela's stream for it takes other scales for those of 2**31 or more"),
 )
-
-
-# The kind stays Vela's: a network has one such operator among many that are right, and the check finds what is wrong.
-UNPROVEN = (Rule((), _has_vast_scale, "Vela's stream for it takes other scales for those of 2**31 or more"),)
 
 
 def _spreads_by_one(graph: Graph, operator: CpuOperator) -> bool:
