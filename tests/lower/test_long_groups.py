@@ -6,20 +6,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from npu_memplan.ethosu.program.access import FeatureMap
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.ethosu.program.program import NpuProgram
-from npu_memplan.ethosu.schedule.constants import loaded_table
-from npu_memplan.ethosu.schedule.rams import round_up
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.group import Chains
-from npu_memplan.ethosu.schedule.stripes.rows import Map, Sliced
+from npu_memplan.ethosu.schedule.stripes.rows import Sliced
 from npu_memplan.ethosu.stream.isa import Register, Upscale
 from npu_memplan.frontend.load import read
 from npu_memplan.options import CompileOptions
@@ -88,77 +83,6 @@ def test_buffers_of_a_turn_hold_rows_only_in_their_spans(kind: str, tmp_path: Pa
                 for row in range(*part.rows):
                     written.setdefault((layer.output.buffer, row), at)
     assert rows
-
-
-@pytest.mark.parametrize("kind", ["randwire", "nasnet"])
-def test_bytes_of_a_group_have_the_best_overlaps(kind: str, tmp_path: Path) -> None:
-    """Of all overlaps the largest first, of which a buffer is in one."""
-    chains = CascadeSpace(program_of(kind, 14, tmp_path)).chains
-    ranges = [(first, last) for last in range(len(chains.layers)) for first in range(max(0, last - 4), last + 1)]
-    shared_any = False
-    for layers in filter(None, (chains.chain(*ends) for ends in ranges)):
-        strides = {layer.output.buffer: layer.output.stride for layer in layers}
-        for rows in (1, 4):
-            made = chains.even(layers, rows)
-            kept = {name: round_up(n * strides[name], 16) for name, n in made.rolling_buffers.items()}
-            shared = [(chains.shared_bytes(o, kept.get(o.second)), o.first, o.second) for o in made.overlaps]
-            size, taken = made.alive_bytes, set[str]()
-            for common, *pair in sorted(shared, reverse=True):
-                if taken.isdisjoint(pair):
-                    taken.update(pair)
-                    size -= common
-            assert made.least_bytes <= made.size_bytes == size
-            shared_any = shared_any or bool(taken)
-    assert shared_any
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_long_ranges_are_those_between_lower_ends(kind: str, tmp_path: Path) -> None:
-    program = program_of(kind, 40, tmp_path)
-    chains = Chains(program, True, True)
-    level = chains.boundary_bytes
-    lives = chains.live
-    given = {b.name for b in program.buffers if b.role.name == "INPUT"}
-    ends = {b.name for b in program.buffers if b.role.name == "OUTPUT"}
-    for boundary in range(len(program.operations) + 1):
-        alive = [
-            n for n, (first, last) in lives.items()
-            if (first < boundary or n in given) and (last >= boundary or n in ends)
-        ]  # fmt: skip
-        assert level[boundary] == sum(chains.sizes[n] for n in alive)
-    free = [
-        layer is not None or loaded_table(program, operation) is not None
-        for layer, operation in zip(chains.layers, program.operations, strict=True)
-    ]
-    for last, found in enumerate(chains.long_ranges):
-        expected = [
-            first
-            for first in range(last + 1)
-            if all(free[first : last + 1])
-            and all(level[b] > max(level[first], level[last + 1]) for b in range(first + 1, last + 1))
-        ]
-        assert sorted(found) == expected
-    assert sum(map(len, chains.long_ranges)) <= 2 * len(program.operations)
-
-
-@pytest.mark.parametrize("kind", ["darts", "densenet", "yolo"])
-def test_maps_meet_where_they_share_bytes(kind: str, tmp_path: Path) -> None:
-    program = program_of(kind, 30, tmp_path)
-    chains = Chains(program, True, True)
-    views: list[tuple[Map, FeatureMap]] = []
-    for layer in chains.layers:
-        if layer is not None:
-            placed = program.at_zero(layer.index)
-            views.append((layer.output, FeatureMap.ofm(placed)))
-            views += [(m, FeatureMap.ifm(placed)) for m in layer.inputs if m.view == "IFM"]
-    apart = 0
-    for (one, first), (other, second) in product(views, views):
-        if one.buffer == other.buffer and one.stride == other.stride:
-            a, b = first.ranges(), second.ranges()
-            share = bool(np.any((a[:, None, 0] < b[None, :, 1]) & (b[None, :, 0] < a[:, None, 1])))
-            assert one.meets(other) >= share
-            apart += not one.meets(other)
-    assert apart or kind == "yolo"
 
 
 @pytest.mark.parametrize(("kind", "upscale"), [("unet", Upscale.TRANSPOSE), ("bifpn", Upscale.NEAREST)])

@@ -13,7 +13,7 @@ from npu_memplan.ethosu.lower.layer import LayerGraph
 from npu_memplan.ethosu.lower.operands import LayerTensor, Padding, TensorView
 from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.program.program import BufferRole
-from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from npu_memplan.ethosu.stream.isa import Op
 from tests.support.chains import Chain
 from tests.support.on_model import run_program
 from tests.support.single_operators import case
@@ -148,26 +148,6 @@ def test_a_padded_tensor_is_made_inside_its_border() -> None:
     wide = np.pad(negated(x), ((0, 0), (1, 0), (2, 3), (0, 0)), constant_values=3)
     assert np.array_equal(run(lowered, x)[0], negated(wide))
     assert kernels(lowered) == 2 + 3  # three borders, and no copy of the inside
-
-
-def test_feature_maps_between_operations_are_bricks_where_that_is_free() -> None:
-    lowered = lower(
-        graph(
-            [lookup("a", "x", "p"), lookup("b", "p", "q"), lookup("c", "q", "out")],
-            [tensor("x", 1, 4, 5, 32)],
-            [tensor("p", 1, 4, 5, 32), tensor("q", 1, 4, 5, 32)],
-            [tensor("out", 1, 4, 5, 32)],
-        ),
-        NPU,
-    )
-    used = [
-        (o.registers[Register.IFM_PRECISION] >> 6 & 1, o.registers[Register.OFM_PRECISION] >> 6 & 1)
-        for o in lowered.program.operations
-        if o.op is Op.POOL and o.parameter == PoolMode.AVERAGE
-    ]
-    assert used == [(0, 1), (1, 1), (1, 0)]
-    x = values(1, 4, 5, 32)
-    assert np.array_equal(run(lowered, x)[0], negated(negated(negated(x))))
 
 
 BRICKS = {  # depth, for cycles: whether maps between operations are bricks

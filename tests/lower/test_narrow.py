@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.lib.stride_tricks import as_strided
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.layers.matrix import Sums, in_runs
-from npu_memplan.ethosu.lower.emit import exact_window
-from npu_memplan.ethosu.lower.operands import Operand, Padding, TensorView, Window
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import FeatureMap, Kernel
 from npu_memplan.ethosu.stream.isa import Op
@@ -22,54 +16,6 @@ from tests.support.operator_models import convolution, quantize
 from tests.support.single_operators import Case
 
 pytest.importorskip("tflite_micro")
-
-
-def convolved(sums: Sums, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The sums over the bytes of a buffer, by definition."""
-    view, window = sums.ifm.view, sums.window
-    seen = as_strided(data[view.offset :], view.shape, view.strides).astype(int)
-    pad = window.padding
-    seen = np.pad(seen, ((pad.top, pad.bottom), (pad.left, pad.right), (0, 0)))
-    (rows, columns), (down, across) = window.kernel, window.stride
-    height, width = (seen.shape[0] - rows) // down + 1, (seen.shape[1] - columns) // across + 1
-    made = np.zeros((height, width, len(sums.weights)), int)
-    for y, x in product(range(height), range(width)):
-        piece = seen[y * down : y * down + rows, x * across : x * across + columns]
-        made[y, x] = (sums.weights.astype(int) * piece).sum((1, 2, 3))
-    return made
-
-
-def case(width: int, kernel: int, stride: int, left: int, right: int, depth: int) -> tuple[Sums, Operand]:
-    """A convolution of 3x`kernel` elements whose right padding is what is really read, and its output."""
-    rng = np.random.default_rng(width * 1000 + kernel * 100 + stride * 10 + left)
-    ifm = Operand(TensorView.dense("in", (5, width, depth), 1), "int8")
-    made = (width + left + right - kernel) // stride + 1
-    ofm = Operand(TensorView.dense("out", (3, made, 2), 1), "int8")
-    weights = rng.integers(-9, 9, (2, 3, kernel, depth))
-    return Sums(ifm, exact_window(Window((3, kernel), (2, stride), padding=Padding(1, left)), ifm, ofm), weights), ofm
-
-
-CASES = [
-    (width, kernel, stride, left, right, depth)
-    for width, kernel, stride, depth in product(range(3, 9), range(2, 6), range(1, 4), (1, 3))
-    for left, right in product(range(min(kernel, 4)), range(min(kernel, 3)))
-    if width + left + right >= kernel
-]
-
-
-def test_the_sums_are_the_same_however_the_input_is_seen() -> None:
-    seen = 0
-    for parameters in CASES:
-        sums, ofm = case(*parameters)
-        data = np.random.default_rng(1).integers(-9, 9, 5 * parameters[0] * parameters[5]).astype(np.int8)
-        expected = convolved(sums, data)
-        way = in_runs(sums, ofm)
-        if way is not None:
-            found = convolved(way, data)
-            assert found.shape[1] >= ofm.shape.width  # columns behind the last are left
-            assert np.array_equal(found[:3, : ofm.shape.width], expected), parameters
-            seen += 1
-    assert seen == sum(stride > 1 and width % stride == 0 for width, _, stride, *_ in CASES) > 200
 
 
 def kernels(made: Case, npu: str) -> list[tuple[int, int, int]]:
