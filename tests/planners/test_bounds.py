@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners import bounds, plan
-from npu_memplan.planners.bounds import load_peak, most_shared
+from npu_memplan.planners import plan
+from npu_memplan.planners.bounds import load_peak
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, PlanStatus, Pool, Problem, ProblemError
 from tests.support.random_problems import brute_force, from_graph, random_problem
@@ -109,35 +109,3 @@ def test_the_parts_of_a_group_count_while_they_live(seed: int) -> None:
 def test_cliques_are_padded_too() -> None:
     ring = from_graph([20, 20, 20, 8], [(0, 1), (1, 2), (0, 2), (2, 3)], 16)
     assert bound(ring) == 32 + 32 + 20
-
-
-def test_a_conflict_with_one_view_of_a_group_is_no_clique_with_all_of_it() -> None:
-    """`other` must only be off `tail`, the upper half of the group: it may lie on the rest."""
-    buffers = (Buffer("head", 6, (), 1), Buffer("tail", 4, (), 1), Buffer("other", 7, (), 1))
-    group = (AliasGroup("g", (("head", 0), ("tail", 4))),)
-    problem = Problem(buffers, (Pool("m"),), (("tail", "other"),), group)
-    assert brute_force(problem) == 11
-    assert bound(problem) <= 11
-    assert plan(problem).usage[0].used_bytes == 11
-
-
-def test_most_shared_is_the_greatest_over_the_range() -> None:
-    for size_a in range(1, 6):
-        for size_b in range(1, 6):
-            for low in (None, *range(-6, 7)):
-                for high in (None, *range(-6, 7)):
-                    distances = range(-9 if low is None else low, (9 if high is None else high) + 1)
-                    shares = [max(0, min(size_a, d + size_b) - max(0, d)) for d in distances]
-                    assert most_shared(size_a, size_b, low, high) == max(shares, default=0)
-
-
-def test_overlaps_are_looked_at_only_where_the_most_bytes_may_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 60
-    buffers = tuple(Buffer(f"b{k}", 64, (Lifetime(k, count + k + 1),)) for k in range(count))
-    sums = tuple(Buffer(f"s{k}", 64, (Lifetime(count + k, 2 * count),)) for k in range(count))
-    overlaps = tuple(AllowedOverlap(f"b{k}", f"s{k}", 0, 0) for k in range(count))
-    calls = []
-    least_bytes = bounds.least_bytes
-    monkeypatch.setattr(bounds, "least_bytes", lambda *given: calls.append(given) or least_bytes(*given))
-    assert bound(Problem((*buffers, *sums), (Pool("p"),), overlaps=overlaps)) == 64 * count
-    assert len(calls) <= 2 * (count + 3), "the points before all are made need no look"

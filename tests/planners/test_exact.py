@@ -13,9 +13,9 @@ from npu_memplan.planners import PlanningError, exact, plan
 from npu_memplan.planners.general import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
-from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem
+from npu_memplan.problem import PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
-from tests.support.random_problems import brute_force, from_graph, random_graph, random_intervals
+from tests.support.random_problems import brute_force, from_graph, random_intervals
 
 MIB = 1 << 20
 
@@ -42,16 +42,6 @@ def test_compiled_and_small_search_equal_brute_force(block: int) -> None:
         assert small.below(least) is True
         assert small.below(least - 1) is False
         assert plan(replace(problem, pools=(Pool("m", least),)), "auto").usage[0].used_bytes == least
-
-
-def test_compiled_search_on_conflict_graphs_equals_the_small_one() -> None:
-    for seed in range(40):
-        problem = random_graph(seed)
-        search = searched(problem)
-        model = Model(problem)
-        assert search.best is not None
-        assert SmallSearch.over(model, model.items, 100_000).below(search.best) is True
-        assert SmallSearch.over(model, model.items, 100_000).below(search.best - 1) is False
 
 
 def test_the_answer_depends_on_seed_and_nodes_only() -> None:
@@ -94,18 +84,3 @@ def test_infeasible_subset_is_irreducible() -> None:
         names = {b.name for b in kept}
         rest = replace(problem, buffers=tuple(kept), conflicts=tuple(c for c in problem.conflicts if {*c} <= names))
         assert plan(rest).usage[0].used_bytes == 2
-
-
-def test_what_sections_cannot_say_is_left_to_others() -> None:
-    model = Model(Problem((Buffer("f", 8, (Lifetime(0, 1),), 1, fixed=("m", 8)),), (Pool("m"),)))
-    assert exact.search_for(model, model.items, 0) is None
-    huge = Model(Problem(tuple(Buffer(f"h{k}", 1 << 59, (Lifetime(0, 1),), 1) for k in range(5)), (Pool("m"),)))
-    assert exact.search_for(huge, huge.items, 0) is None
-    assert plan(huge.problem).usage[0].used_bytes == 5 << 59
-
-
-def test_no_budget_still_gives_a_plan(shared_instances: Callable[[str], Path]) -> None:
-    problem = read_problem(shared_instances("minimalloc_challenging") / f"A.{MIB}.csv")
-    answer = plan(problem, node_budget=0)
-    assert verify(problem, answer) == ()
-    assert (answer.status, answer.stopped_early) == (PlanStatus.FEASIBLE, True)

@@ -10,11 +10,10 @@ import pytest
 
 from npu_memplan.artifact.files import read_problem
 from npu_memplan.planners import PlanningError, plan
-from npu_memplan.planners.model import Model
-from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem, ProblemError
+from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
 from tests.support.planner_generate import inference_like, training_like
-from tests.support.random_problems import BUILT_IN, random_problem
+from tests.support.random_problems import BUILT_IN
 
 
 def test_legacy_fault_1_a_bounded_pool_never_holds_two_live_buffers_on_top_of_each_other() -> None:
@@ -50,31 +49,6 @@ def test_legacy_fault_3_a_low_hole_is_used_although_a_conflict_ends_near_the_top
         assert {p.pool for p in plan(problem, planner).placements} == {"fast"}
 
 
-def test_legacy_fault_4_conflicts_are_compared_exactly_not_as_a_subset() -> None:
-    """Neighbours of the model equal the pairs that an oracle finds: none missing, none too many."""
-    for seed in range(300):
-        problem = replace(random_problem(seed), overlaps=(), aliases=())
-        try:
-            model = Model(problem)
-        except ProblemError:
-            continue
-        found = {
-            frozenset((model.items[i].name, model.items[j].name))
-            for i, others in enumerate(model.neighbours)
-            for j in others
-            if model.zones(i, j)
-        }
-        explicit = {frozenset(pair) for pair in problem.conflicts}
-        expected = set()
-        for a in problem.buffers:
-            for b in problem.buffers:
-                points = {t for life in a.lifetimes for t in range(life.first, life.last)}
-                meets = any(t in points for life in b.lifetimes for t in range(life.first, life.last))
-                if a.name < b.name and a.size_bytes and b.size_bytes and (meets or {a.name, b.name} in explicit):
-                    expected.add(frozenset((a.name, b.name)))
-        assert found == expected, seed
-
-
 def test_legacy_fault_5_fanout_needs_210_with_symmetric_conflicts(
     small_instances: list[tuple[str, Problem, dict[str, int]]],
 ) -> None:
@@ -93,17 +67,6 @@ def test_thousands_within_one_per_cent_of_the_bound(make: Callable[[int], Proble
     usage = answer.usage[0]
     assert usage.used_bytes <= 1.01 * usage.lower_bound_bytes
     assert answer == plan(make(count), node_budget=50_000)
-
-
-def test_no_pairs_are_listed_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Model) -> list[list[int]]:
-        raise AssertionError("the quadratic list of neighbours was requested")
-
-    monkeypatch.setattr(Model, "neighbours", property(refuse))
-    monkeypatch.setattr("npu_memplan.planners.scale.MOST_PAIRS", 1000)
-    monkeypatch.setattr("npu_memplan.planners.scale.MOST_SCANNED", 1000)
-    usage = plan(training_like(4000)).usage[0]
-    assert usage.used_bytes <= 1.02 * usage.lower_bound_bytes
 
 
 def test_many_with_gaps_pools_and_alignments() -> None:

@@ -23,7 +23,6 @@ from npu_memplan.problem import (
     Pool,
     Problem,
     ProblemError,
-    used_bytes,
     validate,
 )
 from npu_memplan.problem.spans import Spans, count_covered, merge_spans, subtract_spans, unite_spans
@@ -92,19 +91,6 @@ def test_only_constants_may_name_a_read_only_pool() -> None:
 )
 def test_overlap_permits(lowest: int | None, highest: int | None, distance: int, allowed: bool) -> None:
     assert AllowedOverlap("a", "b", lowest, highest).permits(distance) is allowed
-
-
-def test_used_bytes_counts_the_highest_end() -> None:
-    placements = [Placement("a", "sram", 40), Placement("b", "sram", 0)]
-    assert used_bytes(GOOD, placements) == {"sram": 50, "dram": 0}
-
-
-def test_a_good_problem_is_valid() -> None:
-    validate(GOOD)
-    validate(Problem((), ()))
-    fixed = replace(A, fixed=("sram", 80))
-    rest = (("a", "b"),), (AliasGroup("g", (("a", -4),)),), (AllowedOverlap("a", "b", None, 3),)
-    validate(Problem((fixed, B), (Pool("sram", 90, read_bandwidth_bytes_per_cycle=0.5),), *rest))
 
 
 def with_buffer(**changes: object) -> Problem:

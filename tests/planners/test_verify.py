@@ -64,11 +64,6 @@ def test_overlap_names_both_buffers_bytes_and_point() -> None:
     assert violation.message == "'a' and 'b' share bytes [16, 32) of pool 'sram' at point 1 (add)"
 
 
-def test_overlap_at_a_point_without_label() -> None:
-    (violation,) = verify(replace(BASE, points=()), plan_of(("a", "sram", 16), ("b", "sram", 0)))
-    assert violation.message.endswith("at point 1")
-
-
 def test_outside_pool() -> None:
     assert constraints(BASE, ("a", "sram", 112), ("b", "sram", 0)) == [Constraint.OUTSIDE]
     assert constraints(BASE, ("a", "sram", -16), ("b", "sram", 32)) == [Constraint.OUTSIDE]
@@ -147,25 +142,6 @@ def test_explicit_conflict_needs_no_common_point() -> None:
     assert (violation.constraint, violation.point) == (Constraint.OVERLAP, None)
     assert "lists the pair as a conflict" in violation.message
     assert constraints(apart, ("a", "sram", 0)) == [Constraint.MISSING]
-
-
-def test_a_pair_is_reported_once() -> None:
-    twice = (Lifetime(0, 1), Lifetime(2, 3))
-    problem = Problem((replace(A, lifetimes=twice), replace(B, lifetimes=twice)), (SRAM,), (("a", "b"),))
-    assert constraints(problem, ("a", "sram", 0), ("b", "sram", 0)) == [Constraint.OVERLAP]
-
-
-def test_gaps_and_empty_buffers_share_freely() -> None:
-    gap = (Lifetime(0, 1), Lifetime(2, 3))
-    problem = Problem((replace(A, lifetimes=gap), replace(B, lifetimes=(Lifetime(1, 2),))), (SRAM,))
-    assert constraints(problem, ("a", "sram", 0), ("b", "sram", 0)) == []
-    assert constraints(Problem((A, replace(B, size_bytes=0)), (SRAM,)), ("a", "sram", 0), ("b", "sram", 16)) == []
-
-
-def test_many_on_one_byte_are_all_found() -> None:
-    stack = Problem(tuple(replace(A, name=f"s{k}") for k in range(4)), (SRAM,))
-    found = verify(stack, plan_of(*((f"s{k}", "sram", 0) for k in range(4))))
-    assert len(found) == 6
 
 
 def test_stated_heights_must_be_true() -> None:
