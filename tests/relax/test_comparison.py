@@ -161,19 +161,6 @@ def test_what_has_no_plan_to_compare_is_an_error():
         analysis.compare(Reversed["main"])
 
 
-def test_tensors_without_elements_take_no_bytes():
-    @I.ir_module
-    class Rows:
-        @R.function
-        def main(x: R.Tensor(("n", 8), "float32")):
-            y = R.exp(x)
-            z = R.add(y, y)
-            return R.tanh(z)
-
-    assert analysis.compare(Rows, {"n": 1}).rows == (FunctionBytes("main", "", 64, 0, 32, 32),)
-    assert analysis.compare(Rows, {"n": 0}).rows == (FunctionBytes("main", "", 0, 0, 0, 0),)
-
-
 def test_values_may_be_bounds():
     module = random_program(0)
     bounded = analysis.compare(module, bounds={"n": 4, "m": 9})

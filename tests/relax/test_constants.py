@@ -146,28 +146,9 @@ def test_writable_pools_are_initialised_once_by_the_caller(shared):
         np.testing.assert_array_equal(workspace.output("b"), x * np.arange(1, 9) + 5)
 
 
-def test_without_its_initialisation_a_writable_pool_has_no_constants():
-    planned = PlanMemory(constant_pools=[Pool("tcm")], use_workspace_io=True)(Scaled)
-    vm = relax.VirtualMachine(tvm.compile(planned, target="llvm", relax_pipeline=pipeline()), tvm.cpu())
-    workspace = Workspace(planned)
-    workspace.input("x")[...] = 1
-    vm["main"](*workspace.tensors)
-    assert not np.array_equal(workspace.output("b"), np.arange(1, 9) + 5)
-
-
 def test_legacy_constant_pools_and_the_scope(run, expected):
     pools = ConstantMemoryPools([ConstantPoolInfo("flash", ["llvm"], PoolInfoProperties(size_hint_bytes=4096))])
     planned = PlanMemory(constant_pools=pools)(Dense)
     with config({"npu_memplan.constant_pools": [Pool("flash", 4096, read_only=True)]}):
         tvm.ir.assert_structural_equal(PlanMemory()(Dense), planned)
     same(expected, run(planned, INPUTS))
-
-
-def test_weights_of_a_real_model(unplanned, run):
-    entry, expected = unplanned("onnx_cnn")
-    planned = PlanMemory(constant_pools=[FLASH], poison=0xA5)(entry.module)
-    same(expected, run(planned, entry.inputs))
-    placed = attribute(planned, PLACED_CONSTANTS)
-    weights = [(8, 3, 3, 3), (8, 8, 3, 3), (8, 10)]
-    sizes = [int(e["size_bytes"]) for e in placed]
-    assert all(4 * int(np.prod(shape)) in sizes for shape in weights)

@@ -15,7 +15,6 @@ from tvm.script import relax as R
 from npu_memplan.extract import ExtractionError
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
-from npu_memplan.problem.json import row_to_json
 from npu_memplan.transform import PlanMemory, Workspace, WorkspaceMemoryPools, WorkspacePoolInfo, pipeline
 from npu_memplan.vocabulary import CONSTANT_POOLS, PLACED_CONSTANTS, POOL_DEVICES, POOLS, RUN_TIME
 
@@ -151,11 +150,6 @@ def test_a_device_without_a_pool_is_named():
 def test_legacy_targets_name_devices():
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("a", ["llvm:0"]), WorkspacePoolInfo("b", ["llvm:1"])])
     assert {n: d for n, (d, _) in pools_of(PlanMemory(pools)(ThereAndBack)).items()} == {"a": 0, "b": 1}
-
-
-def test_targets_are_in_the_json_of_a_pool():
-    assert row_to_json(Pool("a", targets=("llvm:1",)))["targets"] == ("llvm:1",)
-    assert "targets" not in row_to_json(Pool("a"))
 
 
 def test_a_module_without_devices_ignores_targets(zoo, run):

@@ -3,8 +3,6 @@ and what the analyses report."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import itertools
 import runpy
 import subprocess
@@ -14,65 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
-from tvm import tirx
 
-from npu_memplan.problem import Pool
 from npu_memplan.transform import PlanMemory
 
 pytest.importorskip("tvm")
 from tvm import relax
 
 import npu_memplan as nm
-from benchmarks import relax as programs
 from benchmarks import upstream_wishes
 from fvp_runner.host.runner import LocalRunner
-from npu_memplan import analysis, transform
-from npu_memplan.errors import NpuMemplanError
+from npu_memplan import analysis
 from npu_memplan.extract import ExtractionError
 from npu_memplan.files.paths import OutputError
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Lifetime
 from npu_memplan.relax import build_artifact, host_operators, lower_for_ethosu, partition_for_ethosu
 from npu_memplan.transform import ConfigError, pass_context
-
-
-def is_described_elsewhere(public) -> bool:
-    """Dataclasses are described by their fields, errors by their text."""
-    return dataclasses.is_dataclass(public) or (isinstance(public, type) and issubclass(public, NpuMemplanError))
-
-
-NAMES = [n for n in transform.__all__ if not is_described_elsewhere(getattr(transform, n))]
-
-
-def sections(text: str) -> dict[str, list[str]]:
-    """Title -> lines, of a numpydoc text."""
-    lines = inspect.cleandoc(text).splitlines()
-    found: dict[str, list[str]] = {}
-    title = ""
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
-        if below and set(below) == {"-"}:
-            assert len(below) == len(line)
-            title = line
-            found[title] = []
-        elif title and set(line) != {"-"}:
-            found[title].append(line)
-    return found
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_is_described(name):
-    public = getattr(transform, name)
-    own = [c for c in getattr(public, "__mro__", [public]) if c.__name__ == name]
-    made = next((c.__init__ for c in own if isinstance(c, type) and "__init__" in vars(c)), public)
-    within = inspect.getclosurevars(made).nonlocals.get("pass_cls")  # TVM wraps the class of a pass
-    made = made if within is None else within.__init__
-    wanted = [p for p in inspect.signature(made).parameters if p not in ("self", "args", "kwargs")]
-    described = sections(public.__doc__ or "").get("Parameters", [])
-    names = [line.split(" : ")[0].lstrip("*") for line in described if line and not line.startswith(" ")]
-    assert names == wanted
-    assert all(" : " in line or line.startswith("**") for line in described if line and not line.startswith(" "))
-
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -108,31 +63,6 @@ def test_npu_example(capsys, tmp_path):
 
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def test_bytes_of_a_program_and_planning_times(capsys):
-    programs.bytes_of_zoo(["mlp"], run=False)
-    programs.times([8])
-    printed = capsys.readouterr().out
-    assert "| mlp | 8 | 8256 | 8192 | 8192 | 8192 | optimal | 4224 |" in printed
-    assert "| 8 | " in printed
-
-
-SIZES = {
-    "two convolutions": (0, 1),
-    "library convolutions and a pool": (0, 1),  # whose least bytes are no multiple of what tensor objects begin at
-    "small Llama, any step": (5,),  # few new tokens, many others: between most samples of the two symbols
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_bytes_of_a_program_of_any_size(name, capsys, monkeypatch):
-    make, sizes = programs.SYMBOLIC[name]
-    monkeypatch.setitem(programs.SYMBOLIC, name, (make, [sizes[i] for i in SIZES[name]]))
-    programs.dynamic([name])
-    rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
-    assert len(rows) == len(SIZES[name])
-    assert all(float(row[-3]) <= 1.01 for row in rows)  # ours / planned for this size
 
 
 def test_the_wishes_are_as_the_proposal_has_them():
@@ -244,26 +174,6 @@ def same(expected, actual) -> None:
             assert a.dtype == b.dtype
             assert a.shape == b.shape
             assert a.tobytes() == b.tobytes()
-
-
-def allocations(module) -> list[str]:
-    """What PrimFuncs still allocate themselves."""
-    found: list[str] = []
-    for function in module.functions.values():
-        if isinstance(function, tirx.PrimFunc):
-            tvm_ffi.structural_walk(function.body, (tirx.AllocBuffer, lambda s: found.append(s.buffer.name)))
-    return found
-
-
-def test_planned_equals_unplanned(program, unplanned, run):
-    entry, expected = unplanned(program)
-    planned = PlanMemory([Pool("sram")], poison=0xA5)(entry.module)
-    assert allocations(planned) == []  # also those of symbolic shapes lie in the pools
-    same(expected, run(planned, entry.inputs))
-    # A second run changes nothing, and the text says everything.
-    tvm.ir.assert_structural_equal(PlanMemory([Pool("sram")])(planned), planned)
-    if not program.startswith("kws"):  # parsing its text alone takes 4 s
-        tvm.ir.assert_structural_equal(tvm.script.from_source(planned.script(show_meta=True)), planned)
 
 
 @pytest.mark.parametrize("name", ["nested_if", "packed_calls", "dynamic_match_cast"])
