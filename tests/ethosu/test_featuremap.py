@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from npu_memplan.ethosu.program.access import (
     FeatureMap,
     Role,
     accesses,
-    merge_ranges,
-    share_byte,
     strided_ranges,
 )
 from npu_memplan.ethosu.stream.decode import Operation
@@ -42,9 +39,6 @@ def _is_canonical(ranges: Any) -> bool:
 
 
 _extents = st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 40))
-_ranges = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 30)), max_size=12).map(
-    lambda pairs: merge_ranges([np.array([[a, a + n]], np.int64) for a, n in pairs])
-)
 
 
 @st.composite
@@ -93,18 +87,6 @@ def test_strided_ranges_are_all_their_runs(base: int, run: int, dimensions: list
         starts = [s + i * stride for s in starts for i in range(count)]
     expected = {b for s in starts for b in range(s, s + run)}
     assert _bytes(strided_ranges(base, run, dimensions)) == expected
-
-
-@given(_ranges, _ranges)
-def test_sharing_a_byte_is_sharing_a_byte(first: Any, second: Any) -> None:
-    assert share_byte(first, second) == bool(_bytes(first) & _bytes(second))
-
-
-@given(st.lists(_ranges, max_size=4))
-def test_merging_is_the_union(parts: list[Any]) -> None:
-    merged = merge_ranges(parts)
-    assert _bytes(merged) == set().union(*map(_bytes, parts))
-    assert _is_canonical(merged)
 
 
 @settings(max_examples=60)
@@ -216,10 +198,6 @@ def test_what_stands_between_or_behind_stays() -> None:
     assert [o[R.OFM_HEIGHT_M1] for o in join_runs([*rows(50), *others]) if o.op != others[0].op] == [199, 131]
 
 
-def test_a_short_run_is_a_choice_of_the_compiler() -> None:
-    assert [len(join_runs(rows(count))) for count in (31, 32)] == [31, 1]
-
-
 def test_registers_of_sixteen_bits_hold_no_more_than_65536_rows() -> None:
     assert [o[R.OFM_HEIGHT_M1] + 1 for o in join_runs(rows(20000))] == [65536, 80000 - 65536]
 
@@ -251,8 +229,3 @@ def test_a_run_that_reads_what_it_writes_stays() -> None:
     """The second kernel reads what the first wrote, as the joined one would not."""
     assert len(join_runs(rows(40, source=0, target=4 * ROW))) == 40
     assert len(join_runs(rows(40, source=0, target=0))) == 40
-
-
-def test_another_parameter_is_another_kernel() -> None:
-    run = [replace(o, parameter=o.parameter ^ (place % 2)) for place, o in enumerate(rows(40))]
-    assert len(join_runs(run)) == 40

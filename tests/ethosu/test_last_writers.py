@@ -43,29 +43,3 @@ def test_last_writers_are_those_of_every_byte(many: int, steps: list[tuple[bool,
                 assert writers.readers_see(ranges) == set(memory[touched].tolist())
     finally:
         overlap._MANY = before
-
-
-class _Counting(Writers):
-    """Counts the segments that were looked at together."""
-
-    __slots__ = ("looked_at",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looked_at = 0
-
-    def _segment_columns(self, first: int, end: int) -> tuple[Any, Any]:
-        self.looked_at += end - first
-        return super()._segment_columns(first, end)
-
-
-def test_a_write_looks_at_its_own_bytes_only() -> None:
-    """A damaged stream: 100 kernels, each with 2,000 runs of its own. The work is theirs, not its square."""
-    writers, runs, kernels = _Counting(), 2_000, 100
-    maps = [strided_ranges(10 * runs * k, 2, [(runs, 10)]) for k in range(kernels)]
-    for number, ranges in enumerate(maps):
-        writers.write(ranges, number)
-    assert writers.looked_at == kernels  # each found one segment, the open end of the memory
-    for number, ranges in enumerate(maps):
-        assert writers.readers_see(ranges) == {number}
-    assert writers.looked_at <= kernels + 2 * runs * kernels

@@ -177,44 +177,6 @@ def test_a_raw_network_with_parts_missing_is_an_error() -> None:
         read_network(b"PK\x03\x04 not a zip")
 
 
-@pytest.mark.parametrize("data", [b"", b"abc", b"\0" * 100, b"<html></html>"])
-def test_what_is_no_tflite_file_is_reported(data: bytes) -> None:
-    with pytest.raises(NetworkError, match=r"x\.tflite is not a TFLite file: bytes 4 to 8 must be TFL3"):
-        read_network(data, "x.tflite")
-
-
-def test_truncated_files_are_typed_errors(compiled_bytes: Callable[..., bytes]) -> None:
-    whole = compiled_bytes("digits")
-    for length in [*range(8, 400, 13), *range(400, len(whole), max(1, len(whole) // 60))]:
-        try:
-            read_network(whole[:length], "cut.tflite")
-        except NpuMemplanError as error:
-            assert "cut.tflite" in str(error) or "payload" in str(error)  # noqa: PT017
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_damaged_files_never_raise_anything_else(compiled_bytes: Callable[..., bytes], data: Any) -> None:
-    raw = bytearray(compiled_bytes("digits"))
-    for _ in range(data.draw(st.integers(1, 6))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        net = read_network(bytes(raw), "damaged")
-        for tensor in net.tensors:
-            if tensor.data is not None:
-                tensor.array()
-    except NpuMemplanError:
-        pass
-
-
-def test_a_tensor_index_out_of_range_is_named() -> None:
-    b = ModelBuilder()
-    x = b.tensor((1, 4), "int8", 0.5)
-    b.operator("RELU", [x], [7])
-    with pytest.raises(NetworkError, match="outputs of operator 0 of m: tensor 7 does not exist, there are 1"):
-        read_network(b.made([x], [x]).finish(), "m")
-
-
 def constant_of(values: np.ndarray) -> bytes:
     b = ModelBuilder()
     x, y = b.tensor((1, 5), "int8", 0.5), b.tensor((1, 5), "int8", 0.5)

@@ -7,7 +7,6 @@ import random
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.program import overlap
 from npu_memplan.ethosu.program.hazards import in_place_distances
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
@@ -90,24 +89,3 @@ def test_all_pairs_that_may_overlap_are_found(seed: int) -> None:
              for o in find_overlaps(program)]  # fmt: skip
     assert len(found) == len(set(found))
     assert set(found) == _every_pair(program)
-
-
-def test_some_random_programs_overlap_in_place_and_some_in_part() -> None:
-    allowed = [o.allowed for seed in range(60) for o in find_overlaps(_random_program(random.Random(seed)))]
-    assert {(o.lowest is None, o.highest is None) for o in allowed} == {(True, False), (False, True), (False, False)}
-
-
-def test_buffers_that_wait_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row is copied to a buffer of its own, and all of these are joined at the end."""
-    count = 300
-    rows = {"x": count, **{f"b{i}": 1 for i in range(count)}, "y": count}
-    copies: list[tuple[Place, Place]] = [(("x", i, 1), (f"b{i}", 0, 1)) for i in range(count)]
-    copies += [((f"b{i}", 0, 1), ("y", i, 1)) for i in range(count)]
-    compared = []
-
-    def counted(*given: object) -> None:
-        compared.append(given)
-
-    monkeypatch.setattr(overlap, "allowed_distances", counted)
-    find_overlaps(_program(copies, rows))
-    assert len(compared) <= 2 * count

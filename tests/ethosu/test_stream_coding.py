@@ -17,7 +17,7 @@ from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream import fields
 from npu_memplan.ethosu.stream.decode import Command, Marker, Operation, StreamError, Wait, decode
 from npu_memplan.ethosu.stream.encode import chained_maps, encode
-from npu_memplan.ethosu.stream.fields import EncodeError, Field, KernelStride, decode_int16, encode_int16
+from npu_memplan.ethosu.stream.fields import EncodeError, Field
 from npu_memplan.ethosu.stream.isa import REGISTERS, Op, Register
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -226,26 +226,6 @@ def test_a_field_holds_every_value_that_fits_and_refuses_the_next(holder: type) 
         for value in (-1, top + 1):
             with pytest.raises(EncodeError, match=f"{value} does not fit a field of {field.width} bits"):
                 field.word_with(value)
-
-
-@given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 2), st.integers(1, 2), st.booleans())
-def test_a_kernel_stride_reads_back(y: int, x: int, dilation_y: int, dilation_x: int, part: bool) -> None:
-    word = KernelStride.pack((y, x), (dilation_y, dilation_x), part)
-    assert (KernelStride.stride_y(word), KernelStride.stride_x(word)) == (y, x)
-    assert KernelStride.DILATION_Y.value_in(word) == dilation_y - 1
-    assert KernelStride.DILATION_X.value_in(word) == dilation_x - 1
-    assert KernelStride.PART_KERNEL_FIRST.value_in(word) == part
-
-
-@pytest.mark.parametrize("value", [-0x8000, -1, 0, 0x7FFF])
-def test_sixteen_bits_read_back(value: int) -> None:
-    assert decode_int16(encode_int16(value)) == value
-
-
-@pytest.mark.parametrize("value", [-0x8001, 0x10000])
-def test_seventeen_bits_are_refused(value: int) -> None:
-    with pytest.raises(EncodeError, match=f"{value} does not fit a register of 16 bits"):
-        encode_int16(value)
 
 
 def test_every_address_register_has_a_region_and_every_operation_its_registers() -> None:

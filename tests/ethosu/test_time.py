@@ -48,11 +48,6 @@ def test_multiply_accumulates(operation: Operation, multiplied: int) -> None:
     assert estimate((operation, STOP), U55, WHERE).macs == multiplied
 
 
-def test_a_dilated_kernel_has_fewer_taps_than_its_extent() -> None:
-    dilated = CONV.with_registers({Register.KERNEL_HEIGHT_M1: 4, Register.KERNEL_STRIDE: 1 << 4})
-    assert work_of(dilated, U55).macs == work_of(CONV, U55).macs
-
-
 @pytest.mark.parametrize(
     ("operation", "npu", "cycles"),
     [
@@ -114,12 +109,6 @@ def test_both_cores_read_weights() -> None:
         load.role.value: load.traffic.bytes for load in resource_use(second, accelerator("ethos-u65-256"), WHERE).loads
     }
     assert alone["weights"] == 64
-
-
-def test_rows_and_planes_of_a_transfer_count() -> None:
-    rows = {Register.DMA0_SRC_REGION: 2 << 9, Register.DMA0_SIZE0: 4, Register.DMA0_SIZE1: 3}
-    (read, _) = resource_use(dma((0, 0), (1, 0), 64).with_registers(rows), U55, WHERE).loads
-    assert read.traffic == Traffic(4 * 3 * 64, 4 * 3 * 8, 4 * 3)
 
 
 @pytest.mark.parametrize(

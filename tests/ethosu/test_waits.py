@@ -81,51 +81,6 @@ def _first_hazard(commands: Sequence[Command], npu: Architecture) -> int | None:
     return None
 
 
-def test_a_kernel_waits_for_the_weights_it_reads() -> None:
-    work = conv(view("IFM", 0, S), view("OFM", 256, S), depth=16, weights=(1, 2048, 64))
-    assert _waits(schedule([dma((0, 0), (1, 2048), 64), work], U55)) == [[], [("DMA_WAIT", 0)]]
-    assert _waits(schedule([dma((0, 0), (1, 3000), 64), work], U55)) == [[], []]
-
-
-def test_a_transfer_waits_for_the_kernel_that_still_reads_the_bytes() -> None:
-    work = conv(view("IFM", 0, S), view("OFM", 256, S), depth=16, weights=(1, 2048, 64))
-    other = conv(view("IFM", 512, S), view("OFM", 1024, S), depth=16)
-    again = dma((0, 64), (1, 2048), 64)
-    assert _waits(schedule([work, again], U55)) == [[], [("KERNEL_WAIT", 0)]]
-    assert _waits(schedule([work, other, again], U55)) == [[], [], [("KERNEL_WAIT", 1)]]
-    # two later kernels: the first is certainly finished
-    assert _waits(schedule([work, other, other, again], U55)) == [[], [], [], []]
-
-
-def test_sharing_by_time_makes_new_hazards_between_transfers_and_kernels() -> None:
-    """A weight buffer planned over the input of the kernel before (write after read)."""
-    first = conv(view("IFM", 0, S), view("OFM", 256, S), depth=16)
-    load = dma((0, 0), (1, 0), 64)
-    second = conv(view("IFM", 256, S), view("OFM", 512, S), depth=16, weights=(1, 0, 64))
-    assert _waits(schedule([first, load, second], U55)) == [[], [("KERNEL_WAIT", 0)], [("DMA_WAIT", 0)]]
-
-
-def test_two_transfers_may_be_unfinished_on_u65() -> None:
-    loads = [dma((0, 0), (1, 2048), 64), dma((0, 64), (1, 3072), 64)]
-    first = conv(view("IFM", 0, S), view("OFM", 256, S), depth=16, weights=(1, 2048, 64))
-    second = conv(view("IFM", 256, S), view("OFM", 512, S), depth=16, weights=(1, 3072, 64))
-    assert _waits(schedule([*loads, first, second], U65))[2:] == [[("DMA_WAIT", 1)], [("DMA_WAIT", 0)]]
-    assert _waits(schedule([*loads, first, second], U55))[2:] == [[], [("DMA_WAIT", 0)]]
-
-
-def test_transfers_are_not_assumed_to_stay_in_order_on_u65() -> None:
-    chain = [dma((0, 0), (1, 0), 64), dma((1, 0), (2, 0), 64)]
-    assert _waits(schedule(chain, U65)) == [[], [("DMA_WAIT", 0)]]
-    assert _waits(schedule(chain, U55)) == [[], []]  # one at a time
-
-
-def test_a_table_is_waited_for_and_not_replaced_while_it_is_read() -> None:
-    use = elementwise(view("IFM", 0, S), view("OFM", 512, S), view("IFM2", 256, S), lut=1)
-    found = _waits(schedule([lut_dma(0, 1), use, lut_dma(256, 1)], U55))
-    assert found == [[], [("DMA_WAIT", 0)], [("KERNEL_WAIT", 0)]]
-    assert _waits(schedule([lut_dma(0, 1), use, lut_dma(256, 2)], U55))[2] == []
-
-
 def test_accumulators_may_reach_into_the_table_slots_of_the_smallest_parts() -> None:
     """U55-32 reserves nothing above the accumulators: a table must not be loaded under them."""
     small = accelerator("ethos-u55-32")
@@ -351,9 +306,3 @@ def test_blockdep_without_a_shared_byte_is_three_and_on_one_block_is_zero() -> N
     assert largest_blockdep(first, pool(view("IFM", 2048, S), view("OFM", 512, S))) == 3
     assert largest_blockdep(first, pool(view("IFM", 1024, S, region=2), view("OFM", 512, S))) == 3
     assert largest_blockdep(first, pool(view("IFM", 1024, S), view("OFM", 512, S))) == 0
-
-
-def test_blockdep_looks_at_the_second_input_too() -> None:
-    first = pool(view("IFM", 0, S), view("OFM", 1024, S))
-    add = elementwise(view("IFM", 0, S), view("OFM", 512, S), view("IFM2", 1024, S))
-    assert largest_blockdep(first, add) == 0

@@ -15,7 +15,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from npu_memplan.extract import extract
-from npu_memplan.problem import AllowedOverlap, BufferKind, Lifetime, Pool, Problem
+from npu_memplan.problem import AllowedOverlap, BufferKind, Pool, Problem
 
 POOLS = (Pool("sram"),)
 
@@ -196,20 +196,6 @@ def test_lifetimes_equal_the_oracle(module, oracle):
     assert len(problem.points) == expected.points
     assert expand(problem) == expected.live
     assert conflicts(problem) == expected.conflicts()
-
-
-def test_redefined_buffer_has_two_intervals():
-    problem = extract(Redefined, POOLS)
-    assert problem.buffer("work.twice").lifetimes == (Lifetime(0, 2), Lifetime(4, 6))
-    assert not problem.buffer("work.twice").meets(problem.buffer("work.between"))
-
-
-def test_values_of_an_if_are_one_alias_group():
-    problem = extract(Branches, POOLS)
-    groups = [{name for name, _ in group.members} for group in problem.aliases]
-    assert len(groups) == 2
-    assert all(offset == 0 for group in problem.aliases for _, offset in group.members)
-    assert all(len(group) == 3 for group in groups)
 
 
 def test_kinds_and_traffic():

@@ -160,16 +160,6 @@ def test_a_scalar_set_twice_is_unknown():
     assert distance <= -15
 
 
-def test_elementwise_in_place_is_distance_zero():
-    assert highest_distance(relu.body, [relu.params[0]], relu.params[1]) == 0
-
-
-def test_reversed_reads_allow_nothing():
-    distance = highest_distance(reverse.body, [reverse.params[0]], reverse.params[1])
-    assert distance is not None
-    assert distance <= -15
-
-
 def test_parallel_loops_prove_nothing():
     @T.prim_func(s_tir=True)
     def parallel(x: T.Buffer((16,), "int8"), o: T.Buffer((16,), "int8")):

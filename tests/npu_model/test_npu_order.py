@@ -26,26 +26,6 @@ def kernel_after_dma(wait: bool) -> tuple[int, ...]:
     return (*s.words, *pooling())
 
 
-def test_kernel_before_the_dma_it_needs() -> None:
-    run(kernel_after_dma(True))
-    with pytest.raises(MissingWaitError) as caught:
-        run(kernel_after_dma(False))
-    message = str(caught.value)
-    assert "operation 1 (POOL at stream offset" in message
-    assert "may start before operation 0 (DMA_START at stream offset" in message
-    assert "IFM meets its DMA0_DST at byte 0x0 of region 1; put DMA_WAIT 0 before it" in message
-    run(kernel_after_dma(False), checks=False)
-
-
-def test_dma_that_overwrites_what_a_kernel_reads() -> None:
-    words = Assembler()
-    words.words = list(pooling())[:-1]
-    with pytest.raises(MissingWaitError, match="put KERNEL_WAIT 0 before it"):
-        run(words.dma(0, 8, 16).stop())
-    words.words = list(pooling())[:-1]
-    run(words.op(Op.KERNEL_WAIT, 0).dma(0, 8, 16).stop())
-
-
 def test_lut_loaded_while_a_kernel_reads_it() -> None:
     start = Assembler().dma(0, U55.lut_address, 64, (0, 0x103)).op(Op.DMA_WAIT, 0)
     start.words += pooling(ACTIVATION=16)[:-1]
