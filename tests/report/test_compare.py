@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.report.facts.npu_work import NpuWork, by_kind, multiplier_use, npu_work, work_changes
+from npu_memplan.report.facts.npu_work import multiplier_use, npu_work
 from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.text.diff import compare_plans
 from tests.support.entry import invoke
@@ -47,22 +47,6 @@ def test_both_producers_do_the_same_layers(both: Any) -> None:
     assert counts == [6, 5], "Vela makes the first of five in two parts"
 
 
-def test_changes_stand_side_by_side() -> None:
-    before = (NpuWork("convolution", "4x4x8", 2, 200, 9), NpuWork("DMA", "", 1, 50))
-    after = (NpuWork("convolution", "4x4x8", 1, 120, 9), NpuWork("convolution", "2x2x8", 1, 30, 3))
-    changes = work_changes(before, after)
-    assert [(c.kind, c.output, c.cycle_change) for c in changes] == [
-        ("convolution", "4x4x8", -80),
-        ("DMA", "", -50),
-        ("convolution", "2x2x8", 30),
-    ]
-    kinds = by_kind(changes)
-    assert [(c.kind, c.before.cycles, c.after.cycles, c.after.count) for c in kinds] == [
-        ("convolution", 200, 150, 2),
-        ("DMA", 50, 0, 0),
-    ]
-
-
 def test_the_text_has_both_figures(both: Any, golden: Callable[[str, str], None]) -> None:
     (vela, first), (tvm, second) = both
     changes = compare_plans(vela, tvm, (first, second))
@@ -75,12 +59,6 @@ def test_a_kept_plan_without_its_streams_is_still_the_same(both: Any, tmp_path: 
     vela, first = both[0]
     vela.save(tmp_path)
     assert compare_plans(Artifact.load(tmp_path), vela, (tmp_path, first)).is_same
-
-
-def test_models_with_different_names_are_named(small: Artifact, tmp_path: Path) -> None:
-    other = dataclasses.replace(small, name="larger")
-    assert compare_plans(small, other, (Path("a"), Path("b"))).names == ("a (small)", "b (larger)")
-    assert compare_plans(small, small, (Path("a"), Path("b"))).names == ("a", "b")
 
 
 def test_a_program_without_npu_has_no_estimate(small: Artifact) -> None:

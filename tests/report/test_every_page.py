@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.report.colours import contrast_ratio
 from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
 from npu_memplan.report.page.tables import Page, front_page
 from npu_memplan.report.text.diff import compare_plans
 from npu_memplan.tuning.pareto import ParetoFront, ParetoPoint
-from tests.support.contrast import faint_texts
+from tests.support.contrast import AA, faint_texts
 
 PHONE, DESK = (390, 844), (1280, 900)
 
@@ -98,7 +99,11 @@ def desk(browser: Any) -> Iterator[None]:
 def test_the_report(browser: Any, compiled: Any, tmp_path: Path, size: tuple[int, int], dark: bool) -> None:
     artifact, folder = compiled("pretrainedResnet_quant", accelerator="ethos-u55-256")
     open_page(browser, tmp_path / "report.html", html_report(artifact, folder), size, dark)
-    assert faults(browser) == []
+    for colour in ("kind", "agent", "layer"):
+        browser.run(f"document.querySelector('[data-colour={colour}]').click()")
+        browser.frame()
+        assert faults(browser) == []
+        assert min(contrast_ratio(ink, ground) for _, ink, ground in browser.run("npuMemplan.written()")) >= AA
     browser.run("npuMemplan.pick(npuMemplan.data.buffers.name[3])")
     assert faults(browser) == []
 
@@ -139,7 +144,7 @@ def test_the_front(browser: Any, tmp_path: Path, front: Any, size: tuple[int, in
 
 def test_faults_are_found(browser: Any, tmp_path: Path) -> None:
     body = (
-        '<div style="width:2000px">wide</div>'
+        '<div style="width:2000px">wide</div><p style="background:#fff;color:#888">grey</p>'
         '<div style="overflow:hidden;width:20px;white-space:nowrap">cut off here</div>'
         '<svg class="chart" viewBox="0 0 200 90" style="overflow:visible;width:200px">'
         '<text x="190" y="40">outside it</text>'
@@ -147,5 +152,11 @@ def test_faults_are_found(browser: Any, tmp_path: Path) -> None:
     )
     open_page(browser, tmp_path / "page.html", Page("t", "t", "t", body, "").html_text(), DESK, False)
     found = faults(browser)
-    for start in ("the page is", "cut off: cut off here", "outside: outside it", "over each other: first and second"):
+    for start in (
+        "the page is",
+        "cut off: cut off here",
+        "outside: outside it",
+        "over each other: first and second",
+        "3.54 to 1: 'grey'",
+    ):
         assert any(fault.startswith(start) for fault in found), (start, found)

@@ -1,4 +1,4 @@
-"""How the pages look, measured in a browser: contrast, hatching, ticks, colour by layer, the first card, a phone."""
+"""How the pages look, measured in a browser: contrast, colour by layer, the first card."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ import pytest
 from npu_memplan.artifact import Artifact
 from npu_memplan.problem import Pool
 from npu_memplan.report.colours import AGENT_COLOURS, KIND_COLOURS, contrast_ratio, ink_on, layer_colour
-from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
 from npu_memplan.report.text.compile_result import shares_text
-from npu_memplan.report.text.diff import compare_plans
-from tests.support.contrast import AA, faint_texts
-
-PHONE, DESK = (390, 844), (1280, 900)
+from tests.support.contrast import AA
 
 
 def shown(browser: Any, folder: Path, text: str) -> Any:
@@ -41,51 +37,6 @@ def test_ink_can_be_read_on_every_colour() -> None:
     assert (ink_on("#ffffff"), ink_on("#000000")) == ("#000000", "#ffffff")
     assert contrast_ratio("#ffffff", "#000000") == pytest.approx(21)
     assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01), "WCAG's own example of just too faint"
-
-
-def test_neighbours_in_program_order_look_different() -> None:
-    def away(a: str, b: str) -> int:
-        return sum(abs(int(a[i : i + 2], 16) - int(b[i : i + 2], 16)) for i in (1, 3, 5))
-
-    assert min(away(layer_colour(i), layer_colour(i + 1)) for i in range(200)) > 90
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE])
-def test_every_text_of_the_report_can_be_read(
-    browser: Any, small: Artifact, tmp_path: Path, theme: str, size: tuple[int, int]
-) -> None:
-    browser.size(*size)
-    page = shown(browser, tmp_path, html_report(with_layers(small)))
-    page.run(f"theme() !== {theme!r} && switchTheme()")
-    for colour in ("kind", "agent", "layer"):
-        page.run(f"document.querySelector('[data-colour={colour}]').click()")
-        page.frame()
-        assert faint_texts(page) == []
-        written = page.run("npuMemplan.written()")
-        assert {text for text, _, _ in written} >= {"net"}
-        assert min(contrast_ratio(ink, ground) for _, ink, ground in written) >= AA
-    page.run("npuMemplan.pick('conv')")
-    page.frame()
-    assert faint_texts(page) == []
-    browser.size(*DESK)
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("dark", [False, True])
-def test_every_text_of_the_comparison_can_be_read(browser: Any, small: Artifact, tmp_path: Path, dark: bool) -> None:
-    larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")
-    page = shown(browser, tmp_path, compare_page(small, larger, compare_plans(small, larger)))
-    if dark != (page.run("document.documentElement.dataset.theme") == "dark"):
-        page.run("document.getElementById('theme').click()")
-    assert faint_texts(page) == []
-
-
-def test_a_faint_text_would_be_found(browser: Any, tmp_path: Path) -> None:
-    text = '<body style="background:#fff"><p style="color:#888">grey</p><p style="color:#000">black</p></body>'
-    (found,) = faint_texts(shown(browser, tmp_path, text))
-    assert found.startswith("3.54 to 1: 'grey'")
 
 
 @pytest.mark.browser
@@ -147,23 +98,3 @@ def test_the_first_card_has_the_slowest_time_and_the_host(
     assert "CPU" not in first
     assert shares_text(small) == "CPU: 1 call, not estimated"
     assert shares_text(small) in shown(browser, tmp_path, html_report(small)).run(card)
-
-
-@pytest.mark.browser
-def test_a_phone_shows_all_of_it(browser: Any, small: Artifact, tmp_path: Path) -> None:
-    """Nothing is wider than the screen, the map keeps most of it, and what is tapped is large enough."""
-    browser.size(*PHONE)
-    try:
-        page = shown(browser, tmp_path, html_report(small))
-        assert page.run("document.documentElement.scrollWidth") == PHONE[0]
-        (axis, _) = page.run("npuMemplan.axes()")
-        assert axis["width"] > 0.65 * PHONE[0]
-        assert page.run("document.querySelector('.plot canvas').getBoundingClientRect().right") <= PHONE[0]
-        cards = page.run("[...document.querySelectorAll('.card')].map((c) => c.getBoundingClientRect().x)")
-        assert len(set(cards)) == 1, "one below the other"
-        low = page.run("Math.min(...[...document.querySelectorAll('.bar button')].map((b) => b.offsetHeight))")
-        assert low >= 32
-        page = shown(browser, tmp_path, compare_page(small, small, compare_plans(small, small)))
-        assert page.run("document.documentElement.scrollWidth") == PHONE[0]
-    finally:
-        browser.size(*DESK)

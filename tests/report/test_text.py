@@ -235,12 +235,6 @@ def test_the_table_names_what_explain_knows(mixed: Path) -> None:
     assert "\n".join(rows) in (mixed / "memory.txt").read_text(encoding="utf-8")
 
 
-def test_json_has_all_of_them(mixed: Path) -> None:
-    facts = json.loads(invoke("explain", mixed, "--json", code=None).output)
-    assert len(facts["times"]) == len(operator_times(Artifact.load(mixed)))
-    assert facts["times"][0]["share"] > 0
-
-
 def test_an_artifact_without_times_has_no_table(mixed: Path) -> None:
     assert dearest_lines(replace(Artifact.load(mixed), layers=(), host_layers=())) == []
 
@@ -326,12 +320,6 @@ def test_what_cannot_be_is_not_named(options: CompileOptions, source: str, absen
     options = options.resolve_defaults()
     able = useful_knobs(options, 4096, source, searched=True)
     assert not any(absent in knob.flag_text(options, 4096) for knob in able)
-
-
-def test_operators_in_turn_are_named_without_an_npu() -> None:
-    alone = CompileOptions("none").resolve_defaults()
-    able = useful_knobs(alone, 4096, "m.tflite", searched=True)
-    assert [knob.flag_text(alone, 4096) for knob in able] == ["--objective bytes"]
 
 
 def test_a_second_memory_is_named_where_the_system_has_one() -> None:

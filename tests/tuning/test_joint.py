@@ -13,7 +13,7 @@ from npu_memplan.ethosu.schedule.prefetch.copies import Choice, DmaSchedule, Fre
 from npu_memplan.ethosu.schedule.prefetch.search import WORK, CopySearch
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.options import CompileOptions
-from tests.support.joint_prefetch import JointSchedule, SolverError, solve_jointly
+from tests.support.joint_prefetch import JointSchedule, solve_jointly
 from tests.support.prefetch_oracle import Greedy, Room, replayed
 from tests.tuning.conftest import MODELS
 
@@ -72,13 +72,6 @@ def test_the_copies_fit_and_take_what_the_clock_says(network: tuple[str, str, in
     assert replayed(timed, schedule.copies) == schedule
 
 
-def test_without_room_nothing_is_copied() -> None:
-    timed, _ = stated(*NETWORKS[0])
-    joint = solve_jointly(timed, FreeCapacity([], 0, len(timed)), 64, 2)
-    assert joint.schedule == DmaSchedule(replayed(timed, ()).cycles)
-    assert solved(*NETWORKS[0]).bound_cycles < joint.bound_cycles <= joint.schedule.cycles
-
-
 def test_copies_lie_beside_the_maps_and_each_other() -> None:
     timed, space = stated(*NETWORKS[1])
     maps = [OccupiedRange(0, len(timed) // 2, 4_096, 8_192), OccupiedRange(8, len(timed) - 1, 12_000, 16_000)]
@@ -98,8 +91,3 @@ def test_copies_lie_beside_the_maps_and_each_other() -> None:
     for one, other in [*combinations(lies, 2), *((one, there) for one in lies for there in maps)]:
         apart = one.last < other.first or other.last < one.first
         assert apart or one.stop <= other.start or other.stop <= one.start
-
-
-def test_a_solver_without_time_says_so() -> None:
-    with pytest.raises(SolverError, match="give the solver more"):
-        solve_jointly(*stated(*NETWORKS[1]), grain_cycles=64, seconds=0)

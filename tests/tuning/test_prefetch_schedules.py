@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fvp_runner.npu_model.arithmetic import weights
@@ -30,7 +28,7 @@ from npu_memplan.ethosu.schedule.constants import (
     loaded_table,
     read_table,
 )
-from npu_memplan.ethosu.schedule.prefetch.copies import Choice, Copy, FreeCapacity, FreeRanges, OccupiedRange, insert
+from npu_memplan.ethosu.schedule.prefetch.copies import Copy, insert
 from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -38,64 +36,6 @@ from npu_memplan.ethosu.time.memory import Direction
 from npu_memplan.extract.program import Fixed
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.ranking import npu_calls
-from tests.support.prefetch_oracle import Greedy, Room
-
-OPERATIONS, LIMIT = 12, 400
-SPANS = st.tuples(st.integers(0, OPERATIONS - 1), st.integers(0, 5), st.integers(0, 20), st.integers(1, 8))
-
-
-def held(spans: list[tuple[int, int, int, int]]) -> list[OccupiedRange]:
-    return [
-        OccupiedRange(first, min(OPERATIONS - 1, first + more), 16 * at, 16 * (at + n))
-        for first, more, at, n in spans
-        if 16 * (at + n) <= LIMIT
-    ]
-
-
-@given(st.lists(SPANS, max_size=8), st.integers(1, 120), st.integers(0, OPERATIONS - 1), st.integers(0, 6))
-def test_a_hole_is_free_and_none_is_missed(
-    spans: list[tuple[int, int, int, int]], size: int, first: int, more: int
-) -> None:
-    last = min(OPERATIONS - 1, first + more)
-    there = held(spans)
-    space = Room(FreeRanges(there, LIMIT, OPERATIONS))
-    meets = [h for h in there if h.first <= last and first <= h.last]
-    free = [
-        at
-        for at in range(0, LIMIT - size + 1, 16)
-        if all(at + size <= h.start or h.stop <= at for h in meets) and at + size <= LIMIT - LIMIT % 16
-    ]
-    found = space.find(size, first, last)
-    assert (found is None) == (not free)
-    assert found is None or found in free
-    highest = space.find(size, first, last, from_top=True)
-    assert (highest is None) == (not free)
-    assert highest is None or highest in free
-    assert highest is None or highest == max(free)
-    if space.full_at(size, first, last) >= 0:
-        assert found is None
-    if found is not None:
-        space.take(size, first, last, found)
-        again = space.find(size, first, last)
-        assert again is None or again + size <= found or found + size <= again
-
-
-@given(st.lists(SPANS, max_size=8), st.lists(st.tuples(st.integers(1, 120), st.integers(0, 11), st.integers(0, 6))))
-def test_a_volume_counts_bytes_only(spans: list[tuple[int, int, int, int]], wanted: list[tuple[int, int, int]]) -> None:
-    there = held(spans)
-    volume, taken = Room(FreeCapacity(there, LIMIT, OPERATIONS)), [0] * OPERATIONS
-    for point in range(OPERATIONS):
-        taken[point] = len({b for h in there if h.first <= point <= h.last for b in range(h.start, h.stop)})
-    for size, first, more in wanted:
-        last = min(OPERATIONS - 1, first + more)
-        space = max(taken[first : last + 1]) + size <= LIMIT - LIMIT % 16
-        assert (volume.find(size, first, last) is not None) == space
-        if space:
-            before = Room(volume)
-            volume.take(size, first, last, 0)
-            assert before.free_at(first) == LIMIT - LIMIT % 16 - taken[first]
-            for point in range(first, last + 1):
-                taken[point] += size + -size % 16
 
 
 def only_program(planned: Planned) -> tuple[NpuProgram, bytes]:
@@ -270,14 +210,6 @@ def test_a_stream_is_decoded_and_cut_once_wherever_it_lies(
     assert second.extended == first.extended != b""
 
 
-def test_in_turn_nothing_overtakes(planned: Callable[..., Planned]) -> None:
-    timed = timed_program_of(planned("pretrainedResnet_quant", "tvm", 51840))
-    space = FreeRanges([OccupiedRange(0, 3, 0, 10000)], 16384, len(timed))
-    for fifo in (True, False):
-        sent = [copy.constant for copy in Greedy(timed, space, Choice(fifo=fifo)).made.copies]
-        assert (sent == sorted(sent)) == fifo
-
-
 def tables_read(program: NpuProgram) -> list[list[tuple[object, int]]]:
     """Of each kernel: which bytes of which constants it finds in the table that it reads."""
     there: dict[int, tuple[object, int]] = {}
@@ -306,8 +238,3 @@ def test_tables_are_loaded_early_and_read_as_before(planned: Callable[..., Plann
     assert tables_read(early) == tables_read(twice)
     assert early.operations.index(other) < twice.operations.index(other)
     assert loaded_early(replace(program, accelerator=accelerator("ethos-u55-32"))).operations == operations
-
-
-def test_nothing_is_cut_that_is_small_enough(planned: Callable[..., Planned]) -> None:
-    program, data = only_program(planned("kws_ref_model", "vela"))
-    assert Slicer(in_place(program), Slices(data)).slice_convolutions(1 << 20) is None

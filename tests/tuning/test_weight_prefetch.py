@@ -80,16 +80,6 @@ def test_who_asks_for_bytes_gets_what_was_planned(
     assert prefetch_weights(before) is before
 
 
-def test_the_same_input_gives_the_same_copies(
-    planned: Callable[..., Planned], prefetched: Callable[..., Planned]
-) -> None:
-    requested = ("kws_ref_model", "vela", 22192)
-    first, second = prefetched(*requested), prefetch_weights(planned(*requested))
-    assert first is not second
-    assert first.plan == second.plan
-    assert first.extracted.problem == second.extracted.problem
-
-
 def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], Any]) -> None:
     from npu_memplan.options import CompileOptions
     from npu_memplan.request import request
