@@ -36,13 +36,11 @@ from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperati
 from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
-from npu_memplan.names import c_identifier
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import rewrite
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS
-from tests.support.needs import need
 from tests.support.real_data import REPOSITORY, Models
 from tests.support.saving import save
 from tests.support.warnings_of_c import strict_compilers
@@ -160,10 +158,6 @@ def test_the_header_has_a_launch_that_links(tmp_path, shared_object):
     assert library.npu_memplan_npu_launch(None, 0, None, 0, None, None, 0) == -1
 
 
-def test_same_module_same_bytes():
-    assert print_sources(planned_module(), interface()).texts == print_sources(planned_module(), interface()).texts
-
-
 def test_the_printed_stream_is_the_encoded_one(tmp_path):
     text = print_sources(planned_module(), interface()).texts["toy_npu.c"]
     body = text[text.index("toy_copy_stream[") :]
@@ -224,19 +218,6 @@ def test_equal_calls_share_one_function(tmp_path):
     assert texts["toy_npu.c"].count("int32_t toy_copy(") == 1
 
 
-def test_it_compiles_for_arm_without_a_warning(tmp_path):
-    need("arm-none-eabi-gcc")
-    write_sources(planned_module(), interface(), tmp_path)
-    for name in ("toy.c", "toy_host.c", "toy_npu.c"):
-        flags = "-std=c11 -mcpu=cortex-m55 -O2 -Wall -Wextra -Werror -Wmissing-prototypes -Wshadow -c"
-        subprocess.run(
-            ["arm-none-eabi-gcc", *flags.split(), f"-I{tmp_path}", str(tmp_path / name), "-o", str(tmp_path / "o")],
-            check=True,
-        )
-    sections = subprocess.run(["arm-none-eabi-objdump", "-h", str(tmp_path / "o")], capture_output=True, text=True)
-    assert ".rodata.npu_memplan" in sections.stdout
-
-
 @pytest.mark.parametrize("size", [0, 1, 7, 600])
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
@@ -260,11 +241,6 @@ def test_arrays_keep_every_bit(dtype, size, tmp_path_factory, shared_object):
     library = ctypes.CDLL(str(shared_object([source], f"-I{folder}")))
     found = bytes((ctypes.c_uint8 * values.nbytes).in_dll(library, "a")) if size else b""
     assert found == values.tobytes()
-
-
-def test_an_array_of_unknown_type():
-    with pytest.raises(CodegenError, match="no C type for elements of type complex64"):
-        c_array("a", np.zeros(2, np.complex64))
 
 
 def test_unused_pools_are_not_passed():
@@ -350,19 +326,6 @@ def test_a_tensor_in_an_unknown_pool_is_refused():
         interface().pool_index("flash")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("kws", "kws"), ("3d-net.v2", "_3d_net_v2"), ("", "_"), ("größe", "gr__e")]
-)
-def test_identifier(name, expected):
-    assert c_identifier(name) == expected
-
-
-def test_scalars_that_stay_in_registers_are_not_planned():
-    text = print_functions({"f": scaled}, {"f": [None, None, np.zeros(1, np.float32)]})
-    assert "total" in text
-    assert isinstance(scaled, tirx.PrimFunc)
-
-
 def run_planned(module, values, folder, build):
     """The results of `module` printed as C of one pool, built by `build(files)`, of one array, as bytes."""
     module = relax.transform.LegalizeOps()(module)
@@ -379,28 +342,6 @@ def run_planned(module, values, folder, build):
     library = ctypes.CDLL(str(build([folder / "net.c", folder / "net_host.c"])))
     assert library.net_run((ctypes.c_void_p * 1)(pool.ctypes.data)) == 0
     return pool[int(result["offset_bytes"]) :]
-
-
-def test_operators_that_tvm_legalises_print_too(tmp_path, shared_object):
-    """A float convolution and softmax from TVM's own library, planned and printed, against TVM's VM."""
-    x = relax.Var("x", relax.TensorType((1, 3, 8, 8), "float32"))
-    weights = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit(relax.op.nn.conv2d(x, relax.const(weights), padding=1))
-            y = builder.emit(relax.op.nn.relu(y))
-            y = builder.emit_output(relax.op.nn.softmax(y, axis=1))
-        builder.emit_func_output(y)
-    module = builder.finalize()
-    values = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
-    found = run_planned(
-        module, values, tmp_path, lambda files: shared_object(files, f"-I{tmp_path}", "-ffp-contract=off")
-    )
-    got = found[: 4 * 4 * 64].view(np.float32).reshape(1, 4, 8, 8)
-    machine = relax.VirtualMachine(tvm.compile(relax.transform.LegalizeOps()(module), target="llvm"), tvm.cpu())
-    np.testing.assert_allclose(got, machine["main"](tvm.runtime.tensor(values)).numpy(), rtol=1e-5)
-    np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3", "-Os"])

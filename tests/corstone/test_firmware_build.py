@@ -12,7 +12,7 @@ import pytest
 
 from fvp_runner.base import RunnerError, RunOptions
 from fvp_runner.emulators.device import pool_spans
-from fvp_runner.firmware_build.build import FIRMWARE, BuildError, Elf, ElfError, build
+from fvp_runner.firmware_build.build import BuildError, Elf, ElfError, build
 from fvp_runner.firmware_build.sources import LayoutError, lay_out, linker_script, program_header
 from fvp_runner.firmware_run import image_with_inputs
 from fvp_runner.guards import GUARD_BYTES
@@ -199,20 +199,6 @@ def test_no_instruction_of_the_firmware_is_semihosting(tmp_path: Path, arm_gcc: 
     ).stdout
     assert "<Reset_Handler>" in listing
     assert "bkpt" not in listing
-
-
-def test_the_firmware_is_pedantic_c11(tmp_path: Path, arm_gcc: None) -> None:
-    write(toy(), tmp_path / "toy", COPY)
-    generated = build(tmp_path / "toy", RunOptions()).path.parent
-    flags = (
-        "-mcpu=cortex-m55 -mfloat-abi=hard -std=c11 -fsyntax-only -pedantic -Wall -Wextra -Wshadow -Wconversion -Werror"
-    )
-    includes = [f"-I{generated}", f"-I{FIRMWARE}", f"-I{tmp_path / 'toy' / 'src'}"]
-    sources = sorted(str(p) for p in FIRMWARE.glob("*.c"))
-    for define in ("-DETHOSU_USE_INTERRUPT=0", "-DETHOSU_USE_INTERRUPT=1"):
-        command = ["arm-none-eabi-gcc", *flags.split(), define, *includes, *sources]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
 
 
 def test_a_damaged_elf_is_reported(tmp_path: Path) -> None:

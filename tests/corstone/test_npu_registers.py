@@ -141,18 +141,6 @@ def test_pmu_counts_beats_of_both_ports() -> None:
     assert [d.read_word(Reg.PMEVCNTR0 + 4 * number) for number in range(4)] == [4, 6, 2, 4]
 
 
-def test_sabotage_is_what_a_driver_would_see() -> None:
-    refused = Bench(None, "ethos-u55-256", Sabotage.REFUSE_RESET).device
-    refused.write_word(Reg.RESET, 1)
-    assert refused.read_word(Reg.PROT) == 0
-    stuck = Bench(None, "ethos-u55-256", Sabotage.RESET_NEVER_ENDS).device
-    stuck.write_word(Reg.RESET, 1)
-    assert stuck.read_word(Reg.STATUS) == Status.RESET_ONGOING
-    endless = Bench(None, "ethos-u55-256", Sabotage.NEVER_ENDS).device
-    endless.write_word(Reg.CMD, 1)
-    assert endless.read_word(Reg.STATUS) == Status.RUNNING
-
-
 def test_ethos_u85_has_its_pmu_in_a_second_page_and_eight_counters() -> None:
     bench = Bench(JobOutcome(cycles=700, read_bytes=64, beats=(1, 2, 3, 4)), "ethos-u85-256")
     d = bench.device

@@ -54,7 +54,6 @@ def _beats(record: EvidenceRecord) -> str:
 
 
 SMALL = "hello_world_int8"
-PAGE = REPOSITORY / "docs" / "evidence.md"
 SAMPLE = Path(__file__).with_name("fvp_format_sample.txt")
 BINARY = "FVP_Corstone_SSE-300_Ethos-U55"
 needs_gcc = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="needs arm-none-eabi-gcc")
@@ -238,12 +237,3 @@ def test_a_log_of_the_fvps_form_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     broken = stand_in(tmp_path, log.replace("NPU_MEMPLAN PASS", "NPU_MEMPLAN FAIL"))
     failed = gather_record("fvp", "ethos-u55-128", RunOptions(fvp_path=broken), [SMALL])
     assert failed.verdict_text().startswith("0 of 1 programs bit-exact on fvp, 1 without a result")
-
-
-def test_the_hosted_workflow_does_just_that() -> None:
-    text = (REPOSITORY / ".github" / "workflows" / "fvp-evidence.yml").read_text(encoding="utf-8")
-    assert "npu-memplan evidence --on fvp" in text
-    assert "https://developer.arm.com/" in text
-    assert "--i-agree-to-the-contained-eula" in text
-    assert "workflow_dispatch" in text
-    assert "if: ${{ inputs.i_agree_to_the_fvp_eula == true }}" in text, "who starts it agrees to the licence"

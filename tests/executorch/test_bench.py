@@ -47,11 +47,6 @@ def test_our_own_model_of_the_runtime_agrees(bench: RuntimeBench, name: str) -> 
     assert ran.stats == modelled.stats
 
 
-def test_programs_made_here_run_in_the_runtime(bench: RuntimeBench) -> None:
-    """The tests' own writer of `.pte` files writes what ExecuTorch reads."""
-    assert bench.run(method(""), [ramp()]).outputs[0].ravel().tolist() == list(REFERENCE)
-
-
 def test_pools_that_are_too_small_are_the_runtimes_error(bench: RuntimeBench) -> None:
     data = (MODELS / "three_convolutions_u85.pte").read_bytes()
     assert bench.run(data, [ramp()], memory=BenchMemory(temp_bytes=81920)).scratch_bytes == 81920

@@ -23,7 +23,7 @@ from npu_memplan.ethosu.time import cycles_by_model
 from npu_memplan.executorch.board import memories_for
 from npu_memplan.executorch.memory_map import LiftedCall
 from npu_memplan.executorch.replanning import ScratchError, ScratchGoal, replan_call
-from npu_memplan.executorch_lowering import native, partitioner
+from npu_memplan.executorch_lowering import partitioner
 from npu_memplan.executorch_lowering.native import NativeBlocksError, delegate_program, native_calls
 from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, plan_blocks
 from npu_memplan.frontend.tosa.layers import TosaLayersError
@@ -129,21 +129,6 @@ def test_feature_maps_lie_in_the_fast_scratch(objective: str) -> None:
     assert 0 < fast_scratch_bytes(call) <= 384 * 1024
     assert scratch(ours) <= scratch(vela)
     assert _worst_cycles(ours, specs) < _worst_cycles(vela, specs)
-
-
-def test_stripes_of_few_cycles_within_the_scratch_of_vela_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[int | None] = []
-    choose = native.best_choice
-
-    def noted(groups: Any, limit: int | None) -> Any:
-        limits.append(limit)
-        return choose(groups, limit)
-
-    monkeypatch.setattr(native, "best_choice", noted)
-    vela = npu_calls(delegate_program(vela_blocks(graph()), SPECS))[0]
-    for goal in (ScratchGoal(), ScratchGoal("cycles"), ScratchGoal("bytes"), ScratchGoal(pool_bytes=24000)):
-        native_calls(graph(), vela, goal)
-    assert limits == [None, vela.blocks.scratch_bytes, vela.blocks.scratch_bytes, 0, 24000]
 
 
 def test_a_fast_scratch_without_a_size_is_as_large_as_what_vela_touches() -> None:

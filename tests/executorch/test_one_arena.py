@@ -13,7 +13,6 @@ from fvp_runner.executorch.commands import HEADER, compile_program
 from fvp_runner.executorch.model import ExecutorchModel
 from fvp_runner.npu_model.errors import UninitialisedReadError
 from npu_memplan.cli import cli
-from npu_memplan.errors import NpuMemplanError
 from npu_memplan.executorch import replanning
 from npu_memplan.executorch.memory_map import lift_call, placed_tensors, tensor_blocks
 from npu_memplan.executorch.replanning import OneArenaError, plan_one_arena, replan_tensors
@@ -238,13 +237,3 @@ def test_tensors_over_one_another_stay_so() -> None:
     assert found.planned_bytes == {1: 128 + 64}  # 64 bytes behind the last tensor stay: a backend may read over it
     places = {value: place.offset_bytes for value, place in found.places.items()}
     assert places[0] == places[1] == places[2] - 32
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    absent = tmp_path / "absent.pte"
-    with pytest.raises(NpuMemplanError, match=f"cannot read {absent}: No such file or directory"):
-        CliRunner().invoke(
-            cli,
-            ["compile", str(absent), "-o", str(tmp_path / "out.pte"), "--emit", "one-arena"],
-            catch_exceptions=False,
-        )

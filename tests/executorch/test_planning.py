@@ -86,10 +86,6 @@ def test_the_plan_is_written_to_the_specs() -> None:
     assert third + 96 <= second or second + 32 <= third
 
 
-def test_no_tensors_are_no_bytes() -> None:
-    assert planned([]) == [0, 0]
-
-
 def test_views_lie_in_their_storage() -> None:
     base = Spec(64, [0, 5])
     inner = Spec(32, [2, 5], storage_base=base, storage_base_offset=16)

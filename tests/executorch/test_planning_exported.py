@@ -15,12 +15,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge  # noqa: E402
-from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy  # noqa: E402
 from executorch.exir.passes import MemoryPlanningPass  # noqa: E402
 from executorch.runtime import Runtime  # noqa: E402
 from torch import nn  # noqa: E402
 
-from npu_memplan.executorch import BankError, ExecutorchPlanner, memory_planning  # noqa: E402
+from npu_memplan.executorch import BankError, memory_planning  # noqa: E402
 from npu_memplan.models.executorch.program import read_program  # noqa: E402
 
 
@@ -109,25 +108,6 @@ def test_planned_programs_give_what_greedys_give_in_no_more_bytes(name: str, in_
     assert report.status == "optimal"
     for got, wanted in zip(run_steps(ours, example), run_steps(theirs, example), strict=True):
         assert torch.equal(got, wanted)
-
-
-def test_fewer_bytes_than_greedy_alone_and_in_a_suite() -> None:
-    edge, _ = exported("recurrent")
-    planner: ExecutorchPlanner = memory_planning(in_place=False)
-    alone = emitted(edge, planner)
-    suite = emitted(edge, MemoryPlanningAlgorithmSuite([greedy, planner.algorithm]))
-    assert [read_program(one).methods[0].planned_bytes[1] for one in (alone, suite)] == [
-        planner.reports[0].planned_bytes
-    ] * 2
-    assert planner.reports[0].planned_bytes < planner.reports[0].greedy_bytes
-
-
-def test_in_place_pairs_are_found() -> None:
-    edge, _ = exported("branches")
-    planner = memory_planning()
-    program = read_program(emitted(edge, planner)).methods[0]
-    placed = [v.place for v in program.values if getattr(v, "place", None) is not None]
-    assert len({(p.memory_id, p.offset_bytes) for p in placed}) < len(placed)
 
 
 def test_banks_hold_what_is_put_into_them() -> None:

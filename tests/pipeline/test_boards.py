@@ -279,12 +279,6 @@ def test_a_board_has_its_own_npus_only() -> None:
         CompileOptions(board="himax-we2").resolve_defaults()
 
 
-def test_a_compile_without_output_says_so(cli) -> None:
-    made = cli("compile", "--objective", "bytes", HELLO)
-    assert made.code == 2
-    assert "Missing option '-o'" in made.err
-
-
 def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Models) -> None:
     options = "--board", "all", *QUICK
     made = cli.ok("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), *options)

@@ -57,28 +57,6 @@ def test_the_artifact_holds_what_it_says(compiled: Path) -> None:
     assert {b.kind for b in artifact.problem.buffers} >= {BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.NPU_INTERNAL}
 
 
-def test_the_planned_module_reads_back_from_its_text(compiled: Path) -> None:
-    import tvm
-
-    from npu_memplan.codegen.interface import Interface
-    from npu_memplan.codegen.sources import print_sources
-
-    module = tvm.script.from_source((compiled / "planned.tvmscript").read_text())
-    twice = tvm.script.from_source(module.script(show_meta=True))
-    tvm.ir.assert_structural_equal(twice, module)
-    again = print_sources(module, Interface.from_artifact(Artifact.load(compiled)))
-    assert {name: (compiled / "src" / name).read_text() for name in again.texts} == again.texts
-
-
-def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli) -> None:
-    out = tmp_path / "again"
-    cli.ok("compile", *QUICK, MODEL, "-o", out)
-    files = sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file())
-    assert files == sorted(p.relative_to(compiled) for p in compiled.rglob("*") if p.is_file())
-    for path in files:
-        assert (out / path).read_bytes() == (compiled / path).read_bytes(), path
-
-
 def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
     made = cli.ok("compile", *QUICK, MODEL, "-o", tmp_path / "out", "--json")
     document = made.json

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import npu_memplan
-from npu_memplan.artifact import Artifact
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import targets_folder
@@ -85,10 +84,6 @@ def test_a_network_that_is_compiled_already_is_sent_back_to_its_source(tmp_path:
     assert "needs the network that it was made from" in said
 
 
-def test_stripes_take_a_board(tmp_path: Path) -> None:
-    invoke("compile", MODEL, "--stripes", "--board", "himax-we2", "-q", "-o", tmp_path / "out")
-
-
 @pytest.mark.parametrize(
     ("dtype", "words"),
     [
@@ -126,13 +121,6 @@ def test_a_size_with_a_blank_is_pointed_out(tmp_path: Path) -> None:
 
 def test_an_accelerator_may_be_called_as_tables_shorten_it() -> None:
     assert CompileOptions("u85-512").resolve_defaults() == CompileOptions("ethos-u85-512").resolve_defaults()
-
-
-def test_stripes_take_a_size(tmp_path: Path) -> None:
-    """Vela's own figures beside it are of a compile without stripes."""
-    command = ["compile", str(MODEL), "--stripes", "--pool", "sram=6KiB", "--effort", "quick", "-q"]
-    invoke(*command, "-o", tmp_path / "out")
-    assert Artifact.load(tmp_path / "out").pool_bytes("sram") <= 6 << 10
 
 
 def test_weights_of_pytorch_are_told_from_networks(tmp_path: Path) -> None:
@@ -181,9 +169,3 @@ def test_onnx_that_does_not_fit_says_so_not_that_vela_reads_tflite(tmp_path: Pat
     said = message_of("compile", model, "--pool", "sram=64", "-o", tmp_path / "out")
     assert "does not fit pool sram" in said
     assert "Vela" not in said.splitlines()[0]
-
-
-def test_the_package_lists_its_public_names() -> None:
-    assert set(npu_memplan.__all__) <= set(dir(npu_memplan))
-    assert {"transform", "analysis", "planners"} <= set(dir(npu_memplan))
-    assert "importlib" not in dir(npu_memplan)

@@ -21,7 +21,6 @@ from npu_memplan.models.edits import resize_channels, with_edit
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.entry import invoke
-from tests.support.real_data import network
 from tests.support.saving import save
 from tests.support.tflite_builder import ModelBuilder
 
@@ -228,13 +227,6 @@ def test_a_last_sigmoid_is_left_out_and_not_replaced(tmp_path: Path) -> None:
     assert found <= {"leave out logistic, the last operator"}
 
 
-def test_floats_are_no_work_for_the_npu(tmp_path: Path) -> None:
-    b = Layers()
-    x, y = b.tensor((1, 8, 8, 4), "float32"), b.tensor((1, 8, 8, 4), "float32")
-    b.operator("CUMSUM", [x, b.constant(np.array(1, np.int32))], [y], "CumsumOptions")
-    assert not any("NPU" in text for text in texts(b, [x], [y], tmp_path / "floats.tflite"))
-
-
 def test_where_bytes_are_wanted_they_count_first(tmp_path: Path) -> None:
     model = save(tmp_path / "block.tflite", residual_network())
     artifact = plan_model(model, replace(QUICK, objective="bytes")).artifact
@@ -332,11 +324,3 @@ def test_only_the_dearest_changes_are_compiled(gated: Path, monkeypatch: pytest.
     every = find_changes(artifact, parsed)
     monkeypatch.setattr(model_advice, "MOST_TRIED", 1)
     assert [c.text for c in find_changes(artifact, parsed)] == [every[0].text]
-
-
-def test_kws_could_do_without_its_softmax(tmp_path: Path) -> None:
-    model = network("kws_ref_model")
-    if not model.is_file():
-        pytest.skip(f"{model} is not there")
-    advice = advise(plan_model(model, QUICK).artifact, model).advice
-    assert any(one.text == "leave out softmax, the last operator" and one.cycles_gained > 0 for one in advice)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from fvp_runner import runner  # noqa: E402
 from fvp_runner.references.base import ReferenceRunError  # noqa: E402
 from fvp_runner.references.other_formats import OnnxReference  # noqa: E402
 from npu_memplan.artifact import Artifact  # noqa: E402
-from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.compiler import compile_model  # noqa: E402
 from npu_memplan.frontend.attributes import HostOpsError  # noqa: E402
 from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
 from npu_memplan.frontend.load import FormatError  # noqa: E402
 from npu_memplan.models.flatbuffer import UnsupportedModelError  # noqa: E402
-from npu_memplan.models.frameworks import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
+from npu_memplan.models.frameworks import DynamicShapeError, OnnxError  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
 from npu_memplan.report.facts.dearest import dearest_lines, operator_times  # noqa: E402
@@ -224,15 +222,6 @@ def test_bad_files_get_one_message(make: Any, error: type, message: str, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_exit_code_of_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    model = cut(floating(tmp_path / "m.onnx"))
-    monkeypatch.setattr(sys, "argv", ["npu-memplan", "compile", str(model), "--accelerator", "none", "-o", "out"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
-    assert capsys.readouterr().err.startswith("npu-memplan: m.onnx is no readable ONNX model")
-
-
 def test_operators_that_tvm_does_not_know(tmp_path: Path) -> None:
     g = Graph()
     g.node("Det", ["image"], "out")
@@ -263,14 +252,6 @@ def test_results_of_unknown_shape_and_branches_are_named(tmp_path: Path) -> None
         compile_model(branches.save(tmp_path / "m.onnx"), CompileOptions(accelerator="none"), tmp_path / "out")
 
 
-def test_absolute_values_have_a_c_form(tmp_path: Path) -> None:
-    g = Graph()
-    g.node("Flatten", [g.node("GlobalAveragePool", [g.node("Abs", ["image"], "a")], "p")], "out")
-    compile_model(g.save(tmp_path / "m.onnx", classes=3), CompileOptions(accelerator="none"), tmp_path / "out")
-    (image,), found = ours(tmp_path / "out", 1)
-    np.testing.assert_allclose(found, np.abs(image).mean((2, 3)), rtol=1e-5)
-
-
 def test_vela_cannot_read_onnx(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"add --npu-compiler tvm .* or --accelerator none"):
         compile_model(
@@ -284,10 +265,3 @@ def test_onnx_is_lowered_by_us_where_nobody_is_asked_for(tmp_path: Path) -> None
     compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes", effort="quick"), tmp_path / "asked")
     assert artifact.target.npu_compiler == "tvm"
     assert (tmp_path / "out" / "plan.json").read_bytes() == (tmp_path / "asked" / "plan.json").read_bytes()
-
-
-def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = floating(tmp_path / "m.onnx")
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(OnnxError, match=r"pip install 'npu_memplan\[onnx\]'"):
-        read_onnx(model)

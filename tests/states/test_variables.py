@@ -23,7 +23,7 @@ from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela_tflite.emit import emit
 from npu_memplan.vocabulary import STATE_STARTS
 from tests.support.entry import invoke
-from tests.support.in_steps import HOST, any_value, equals_reference, same
+from tests.support.in_steps import HOST, any_value, equals_reference
 from tests.support.needs import need_data
 from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder
@@ -239,14 +239,6 @@ def test_run_feeds_a_sequence(tmp_path):
     assert '"elements": 192, "mismatches": 0' in say(*run, "--json", "--input", str(tmp_path / "in.npy"))
 
 
-def test_a_state_that_does_not_start_anew_is_noticed(tmp_path):
-    artifact = equals_reference(running_sum(), tmp_path)
-    main = tmp_path / "artifact" / "src" / "model.c"
-    main.write_text(main.read_text().replace("  memcpy(pools", "  if (pools == 0) memcpy(pools"))
-    with pytest.raises(AssertionError, match="Arrays are not equal"):
-        same(running_sum(), tmp_path / "artifact", artifact, [[np.zeros(SHAPE, np.int8)]])
-
-
 @pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
 def test_the_npu_model_keeps_variables_too(npu):
     """A file that Vela made, run operator by operator on the NPU model, step by step as its source's reference."""
@@ -313,17 +305,6 @@ def read_after_it_was_assigned() -> bytes:
     graph.operator("RELU", [data], [first])
     assign(graph, "total", add(graph, first, first))
     return graph.made([data], [add(graph, read(graph, "total"), data)]).finish()
-
-
-@pytest.mark.parametrize("options", PRODUCERS[1:], ids=lambda o: f"{o.accelerator}-{o.npu_compiler}")
-def test_an_assigned_value_that_does_not_depend_on_the_old_one(options, tmp_path):
-    """Vela's stream for Ethos-U85 copied what came in over the old content before ADD took that."""
-    model = assigned_early_in_one_file()
-    if (options.accelerator, options.npu_compiler) == ("ethos-u85-256", "vela"):
-        with pytest.raises(UnsupportedModelError, match=r"operator 2 takes the old content of variable 'last'"):
-            equals_reference(model, tmp_path, 5, options)
-        return
-    equals_reference(model, tmp_path, 5, options)
 
 
 def test_a_variable_that_is_returned_and_then_assigned_is_not_velas():

@@ -359,10 +359,6 @@ def _plan_words(network: Network) -> bytes:
     return np.array([0, 1, len(offsets), *offsets], np.int32).tobytes()
 
 
-def test_the_same_model_gives_the_same_bytes() -> None:
-    assert emit(real_model("micro_speech_quantized"), OWN).content == emitted("micro_speech_quantized", "tvm").content
-
-
 @pytest.mark.parametrize(
     "options, said",
     [
