@@ -260,14 +260,6 @@ def test_c_of_names():
     assert c_identifier("r\u00e9seau/x") == "r_seau_x"
 
 
-def test_printable_is_printable():
-    every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x11000)]))
-    assert printable_text(every).isprintable()
-    assert printable_text(b"a\xff\x00") == "a\ufffd\\x00"
-    assert printable_lines("a\tb\nc\x00\r") == "a\tb\nc\\x00\\r"
-    assert printable_text("plain r\u00e9seau") == "plain r\u00e9seau"
-
-
 def test_no_compiler_lets_a_warning_pass(tmp_path):
     """The check itself: it would be silent if a compiler did not look."""
     source = save(tmp_path / "a.c", "int f(int a);\nint f(int a) { int unused = a; return 0; }\n")

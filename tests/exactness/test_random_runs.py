@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.random_networks import draw_ways, summary, work_through
-from benchmarks.random_operators import draw, trials
-from tests.support.random_networks import network
-from tests.support.random_networks.verdict import SAME_PROGRAM, Outcome, Trial, Verdict, ways
+from benchmarks.random_networks import summary, work_through
+from benchmarks.random_operators import trials
+from tests.support.random_networks.verdict import Outcome, Trial
 
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
@@ -52,24 +50,6 @@ def test_a_way_that_ends_its_process_is_one_fault(monkeypatch: pytest.MonkeyPatc
     assert "| stripes | 0 | 0 | 0 | 0 | 1 |" in summary(records)
 
 
-def test_a_program_that_another_way_made_is_run_once() -> None:
-    trial, options = Trial(network(SEED), SEED), ways(SEED)["none"]
-    found = [trial.try_unchecked(way) for way in (options, replace(options, effort="max"))]
-    assert found == [Outcome(Verdict.EXACT), Outcome(Verdict.EXACT, SAME_PROGRAM)]
-
-
-def test_each_network_has_its_own_ways(tmp_path: Path) -> None:
-    hows = tuple(ways(0))
-    drawn = [draw_ways(seed, hows, 2) for seed in range(60)]
-    assert all(len(set(found)) == 2 for found in drawn)
-    assert {how for found in drawn for how in found} == set(hows)
-    assert draw_ways(SEED, hows, 0) == list(hows)
-    output = tmp_path / "runs.jsonl"
-    for _ in range(2):
-        work_through([SEED], HOWS, output, number=1)
-    assert _lines(output) == [(SEED, *draw_ways(SEED, HOWS, 1), "exact")]
-
-
 # -- Random single operators on every Ethos-U85, in scheduled streams: a fixed slice of `benchmarks.random_operator
 
 
@@ -81,7 +61,3 @@ def test_exact_or_on_the_host(seed: int) -> None:
     """A wrong element, an unsafe stream or a byte that nothing wrote raises."""
     verdicts = {verdict for verdict, _ in trials(seed, NPUS)}
     assert verdicts <= {"exact", "host", "no reference"}
-
-
-def test_a_seed_is_a_model() -> None:
-    assert draw(3) == draw(3) != draw(4)

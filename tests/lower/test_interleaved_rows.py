@@ -10,13 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from npu_memplan import planners
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.rows import Rows, Sliced, interleave, parts
-from npu_memplan.problem import Problem
-from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain, random_chain
 
 
@@ -74,15 +71,3 @@ def test_in_step_no_map_has_more_rows_than_windows_read() -> None:
     assert layers is not None
     assert set(groups.group(layers, 1).rolling_buffers.values()) == {3}
     assert max(groups.even(layers, 1).rolling_buffers.values()) > 3
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_no_plan_is_made_twice(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    requested: list[Problem] = []
-    real = planners.plan
-    monkeypatch.setattr(
-        planners, "plan", lambda problem, **options: requested.append(problem) or real(problem, **options)
-    )
-    best_choice(CascadeSpace(lower(random_chain(seed), accelerator("ethos-u55-256")).program))
-    assert requested
-    assert all(problem not in requested[:i] for i, problem in enumerate(requested))

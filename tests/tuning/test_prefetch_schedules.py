@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from fvp_runner.npu_model.arithmetic import weights
 from fvp_runner.npu_model.arithmetic.weights import WeightOrder
-from npu_memplan.ethosu import weight_codec
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.access import Kernel
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
@@ -182,32 +180,6 @@ def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planne
     alone = Slices(data)
     Slicer(program, alone).slice_convolutions(2048)
     assert made == alone.extended
-
-
-def test_a_stream_is_decoded_and_cut_once_wherever_it_lies(
-    planned: Callable[..., Planned], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program, data = only_program(planned("pretrainedResnet_quant", "tvm"))
-    worked: list[str] = []
-
-    def counting(name: str) -> Callable[[Any], Any]:
-        function = getattr(weight_codec, name)
-        return lambda values: (worked.append(name), function(values))[1]
-
-    for name in ("decode_weights", "encode_stream"):
-        monkeypatch.setattr(weight_codec, name, counting(name))
-    (constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
-    operations = [
-        replace(o, addresses={r: (name, at + 32 * (name == constants)) for r, (name, at) in o.addresses.items()})
-        for o in program.operations
-    ]
-    there = replace(program, operations=tuple(operations))
-    first, second = Slices(data), Slices(bytes(32) + data)
-    assert Slicer(program, first).slice_convolutions(1024) is not None
-    once = len(worked)
-    assert Slicer(there, second).slice_convolutions(1024) is not None
-    assert len(worked) == once
-    assert second.extended == first.extended != b""
 
 
 def tables_read(program: NpuProgram) -> list[list[tuple[object, int]]]:

@@ -9,28 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npu_memplan import pipeline, planners
+from npu_memplan import planners
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65, ETHOS_U85
 from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.access import Role, accesses
-from npu_memplan.ethosu.program.hazards import stream_of
 from npu_memplan.ethosu.program.program import BufferRole, NpuOperation, NpuProgram
 from npu_memplan.ethosu.schedule.constants import loaded_early, may_lie_beside, read_table
 from npu_memplan.ethosu.schedule.order import reorder_operations
-from npu_memplan.ethosu.schedule.prefetch.copies import OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.search import stretch_ranges
-from npu_memplan.ethosu.schedule.prefetch.timed_program import _Stream
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.time.timeline import prepare_steps
-from npu_memplan.options import CompileOptions
-from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.candidate import ProgramCandidate, called_once, cycles_by_model, reblock_worst, rebuild_problem
 from npu_memplan.tuning.ranking import Ranking, npu_calls
 from tests.support.on_model import npu_graph, random_inputs, run_program
 from tests.support.tflite_builder import ModelBuilder, TensorSpec, single_operator
-from tests.tuning.conftest import MODELS
 
 
 def bytes_over_time(program: NpuProgram) -> list[int]:
@@ -128,35 +120,6 @@ def test_fewer_cycles_under_every_model_and_the_same_results(
         assert was_one.addresses == is_one.addresses
     first, second = stream(before), stream(after)
     assert second.run(second.commands, fuzz=4) == first.run(first.commands)
-
-
-@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u65-512", "ethos-u85-256"])
-def test_what_kernels_wait_for_is_known_while_blocks_are_chosen(npu: str) -> None:
-    options = CompileOptions(npu, npu_compiler="tvm", objective="cycles")
-    loaded = pipeline.lower(pipeline.read(MODELS / "pretrainedResnet_quant.tflite", request(options)))
-    planned = pipeline.plan(pipeline.extract_problem(loaded))
-    rank = ranking(planned)
-    (call,) = npu_calls(planned.extracted.program)
-    place = call.places(planned.extracted.problem, planned.plan).__getitem__
-    demand_cache = rank.demand_cache(call.program.accelerator)
-    timed = _Stream(call.program, stream_of(call.program, place), demand_cache)
-    changes = dict(timed.changes())
-    assert changes
-    operations = [
-        replace(o, registers={**o.registers, **changes.get(i, {})}) for i, o in enumerate(call.program.operations)
-    ]
-    made = stream_of(replace(call.program, operations=tuple(operations)), place)
-    assert [known for _, known in timed._steps] == [
-        known for _, known in prepare_steps(made, demand_cache.resource_uses)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("counts", "first", "last"),
-    [((1, 1, 1, 1), 1, 2), ((1, 3, 2, 1), 1, 5), ((4, 1, 1, 2), 4, 5), ((2, 2, 2, 2), 2, 5)],
-)
-def test_maps_are_held_while_all_slices_run(counts: tuple[int, ...], first: int, last: int) -> None:
-    assert list(stretch_ranges([OccupiedRange(1, 2, 16, 48)], counts)) == [OccupiedRange(first, last, 16, 48)]
 
 
 def _two_tables() -> bytes:
