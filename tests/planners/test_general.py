@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners import plan
+from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.bounds import live_peak, load_peak
 from npu_memplan.planners.first_fit import by_size, first_fit, fixed_first
 from npu_memplan.planners.general import General, infeasible_subset, run
@@ -25,7 +25,7 @@ from npu_memplan.problem import (
     ProblemError,
 )
 from npu_memplan.verify import verify
-from tests.support.random_problems import brute_force, random_problem
+from tests.support.random_problems import brute_force, from_graph, random_problem
 
 
 def searched(model: Model, low: int = 0, nodes: int = 3000, enough: int | None = None) -> General:
@@ -123,6 +123,19 @@ def test_a_capacity_is_met_or_proven_too_small() -> None:
     assert least.used_bytes == least.lower_bound_bytes
     held = replace(problem, pools=(Pool("m", least.used_bytes),))
     assert plan(held).usage[0].used_bytes == least.used_bytes
+
+
+def test_a_proof_beyond_the_bound_names_an_irreducible_subset() -> None:
+    """Two rings of five, and fifty others: any two neighbours fit 2 bytes, five in a ring need 3."""
+    ring = [(k, (k + 1) % 5) for k in range(5)]
+    problem = from_graph([1] * 60, [*ring, *((a + 5, b + 5) for a, b in ring)], capacity=2)
+    overlap = (AllowedOverlap("n0", "n20", 0, 0), AllowedOverlap("n30", "n31", 0, 0))
+    problem = replace(problem, overlaps=overlap, conflicts=(*problem.conflicts, ("n0", "n20")))
+    with pytest.raises(PlanningError) as caught:
+        plan(problem)
+    assert caught.value.proven
+    assert caught.value.required_bytes == 3
+    assert caught.value.subset in (tuple(f"n{k}" for k in range(5)), tuple(f"n{k}" for k in range(5, 10)))
 
 
 def test_infeasible_subsets_are_infeasible_and_irreducible() -> None:
