@@ -328,11 +328,15 @@ class _Lifter:
                 self._require_inside(found[0], key)
                 places[key] = (found[0].name, found[0].address)
                 continue
+            # Parameters are copied whole, also where a part of them is used; addresses keep their place in 16 bytes.
+            low = min((low, *(a.address - a.address % ALIGNMENT for a in found)))
+            ends = (a.address + a.size_bytes for a in found)
+            end = max((self._whole_bricks(key, webs, spans, brick_ends), *ends))
             role = roles.get(key, BufferRole.FEATURE_MAP)
             number = counts[role] = counts.get(role, -1) + 1
             buffer = NpuBuffer(
                 name=f"{role.value}{number}",
-                size_bytes=self._whole_bricks(key, webs, spans, brick_ends) - low,
+                size_bytes=end - low,
                 role=role,
                 original_region=web.region,
                 original_offset=low,

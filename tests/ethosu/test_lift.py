@@ -12,6 +12,7 @@ from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.models.network import Network
+from npu_memplan.models.vela import HeldBytes
 from npu_memplan.vela.lift import LiftError, arguments, lift_program
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, pool, view
 
@@ -209,6 +210,18 @@ def test_two_inputs_read_as_one_are_copied_into_one_buffer() -> None:
         {Register.DMA0_SRC: ("input1", 0), Register.DMA0_DST: ("feature_map0", 256)},
     ]
     assert program.operations[2].addresses[Register.IFM_BASE0] == ("feature_map0", 0)
+
+
+def test_a_result_that_is_held_in_part_is_copied_out_of_a_buffer_that_has_all_of_it() -> None:
+    """Of the second output, 512 bytes from 384 on, later calls need bytes 512 to 768, which are the first output."""
+    net = network([_conv(0, 512)], [(S, 0)], [(S, 512), ((8, 4, 16), 384)])
+    held = HeldBytes((), ((512, 768),), updated=False)
+    program = lift_program(net, replace(net.npu_calls[0], parts={2: held}))
+    assert _internals(program) == [("feature_map0", 1, 384, 512)]
+    assert [op.addresses for op in program.operations[1:]] == [
+        {Register.DMA0_SRC: ("feature_map0", 0), Register.DMA0_DST: ("output1", 0)},
+        {Register.DMA0_SRC: ("feature_map0", 128), Register.DMA0_DST: ("output0", 0)},
+    ]
 
 
 def test_an_input_and_an_output_in_one_web_are_copied_in_and_out() -> None:
