@@ -25,7 +25,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.tirx.analysis import undefined_vars
 
-from ..problem import Buffer, BufferKind, Plan, Pool, Problem
+from ..problem import BufferKind, Plan, Pool, Problem
 from .liveness import Storage, labels, serves
 from .program import Program, RelaxTensor, Unknown, element_bytes, entry_symbols, extent_key, number, static_extent
 from .tir import nodes_of, operator_of
@@ -336,59 +336,46 @@ def orient(
     distances: Mapping[tuple[str, str], int],
     tops: Mapping[str, int],
     pools: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Formulas of the offsets of all buffers that `plan` puts into `pools`, and of those pools' heights.
 
     `sizes` are numbers of the buffers' sizes, `tops` of what a pool must have of them, `distances` of how far below the
-    first the second buffer of an allowed overlap must be. Raises `CycleError` for overlaps of the plan that no order of
-    its buffers expresses.
+    first the second buffer of an allowed overlap must be; `pairs` are the `conflicts` of the problem. Raises
+    `CycleError` for overlaps of the plan that no order of its buffers expresses.
     """
     at = {p.buffer: p.offset_bytes for p in plan.placements if p.pool in pools}
-    home = {p.buffer: p.pool for p in plan.placements}
+    home = {p.buffer: p.pool for p in plan.placements if p.pool in pools}
     group = {name: g.name for g in problem.aliases for name, _ in g.members}
-    buffers = {b.name: b for b in problem.buffers if b.name in at}
-    below: dict[str, set[tuple[str, int]]] = {
-        group.get(n, n): set() for n in buffers
-    }  # what must be below, by how much
-    for first, second in _conflicts(problem, buffers):
-        a, b = group.get(first, first), group.get(second, second)
-        if a != b and home[first] == home[second]:
-            low, high, distance = _order(first, second, at, buffers, sizes, distances)
-            below[group.get(high, high)].add((group.get(low, low), distance))
+    ends = {b.name: at[b.name] + b.size_bytes for b in problem.buffers if b.name in at}
+    leader = {name: group.get(name, name) for name in ends}
+    below: dict[str, set[tuple[str, int]]] = {a: set() for a in leader.values()}  # what must be below, by how much
+    for low, high in pairs:
+        if low in home and home[low] == home.get(high) and leader[low] != leader[high]:
+            if ends[low] <= at[high]:
+                distance = sizes[low]
+            elif ends[high] <= at[low]:
+                low, high, distance = high, low, sizes[high]
+            else:  # they overlap: the second one is below
+                low, high = (high, low) if (low, high) in distances else (low, high)
+                distance = distances[high, low]
+            below[leader[high]].add((leader[low], distance))
     offsets: dict[str, int] = {}
-    start = {group.get(n, n): at[n] for n in sorted(at)}
+    start = {leader[n]: at[n] for n in sorted(at)}
     for name in _sort_names(below, start):
         others = below[name].difference(*(below[other] for other, _ in below[name]))  # the rest is below one of these
         offsets[name] = formulas.highest((offsets[other], distance) for other, distance in others)
-    placed = {n: offsets[group.get(n, n)] for n in buffers}
-    under = {(name, distance) for others in below.values() for name, distance in others}
-    top = [n for n in sorted(buffers) if (group.get(n, n), sizes[n]) not in under]  # nothing begins behind their end
+    placed = {n: offsets[leader[n]] for n in ends}
+    under = {pair for others in below.values() for pair in others}
+    top = [n for n in sorted(ends) if (leader[n], sizes[n]) not in under]  # nothing begins behind their end
     heights = {pool: formulas.highest((placed[n], tops[n]) for n in top if home[n] == pool) for pool in pools}
     return placed, heights
 
 
-def _order(
-    first: str,
-    second: str,
-    at: Mapping[str, int],
-    buffers: Mapping[str, Buffer],
-    sizes: Mapping[str, int],
-    distances: Mapping[tuple[str, str], int],
-) -> tuple[str, str, int]:
-    """(lower, higher, least distance): what keeps two buffers as far apart as they must be."""
-    if at[first] + buffers[first].size_bytes <= at[second]:
-        return first, second, sizes[first]
-    if at[second] + buffers[second].size_bytes <= at[first]:
-        return second, first, sizes[second]
-    if (first, second) not in distances:
-        first, second = second, first
-    return second, first, distances[first, second]
-
-
-def _conflicts(problem: Problem, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, str]]:
-    """Pairs of `buffers` that live together or must not share bytes."""
-    yield from ((a, b) for a, b in problem.conflicts if a in buffers and b in buffers)
-    starts = sorted((life.first, life.last, b.name) for b in buffers.values() for life in b.lifetimes)
+def conflicts(problem: Problem) -> Iterator[tuple[str, str]]:
+    """Pairs of buffers that live together or must not share bytes, whatever their sizes are."""
+    yield from problem.conflicts
+    starts = sorted((life.first, life.last, b.name) for b in problem.buffers for life in b.lifetimes)
     active: list[tuple[int, str]] = []
     for first, last, name in starts:
         active = [(end, other) for end, other in active if end > first]

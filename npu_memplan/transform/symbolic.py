@@ -19,7 +19,7 @@ import numpy as np
 from tvm import tirx
 
 from .. import planners
-from ..extract.symbolic import ZERO, Formulas, Sample, as_expr, orient
+from ..extract.symbolic import ZERO, Formulas, Sample, as_expr, conflicts, orient
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import AllowedOverlap, Buffer, Lifetime, Plan, Problem
@@ -175,6 +175,7 @@ class _Search:
         numbers = {*self.sizes.values(), *self.tops.values(), *self.distances.values()}
         self.values = [{n: self.extents.value(n, p) for n in numbers} for p in self.points]
         self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]
+        self.conflicts = tuple(conflicts(self.problem))
         self.bounds: dict[int, int] = {}  # of samples, where they were computed
         self.models: dict[int, Model] = {}  # at these
         self.quick: list[float] = []
@@ -280,7 +281,9 @@ class _Search:
         problem = model.problem
         plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES, model=model)
         try:
-            offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.tops, self.pools)
+            offsets, heights = orient(
+                self.formulas, problem, plan, self.sizes, self.distances, self.tops, self.pools, self.conflicts
+            )
         except CycleError:
             return self.candidate(Model(replace(problem, overlaps=())))
         totals = map(sum, zip(*(self.formulas.at[height] for height in heights.values()), strict=True))

@@ -20,7 +20,7 @@ from tvm.script import tirx as T
 from npu_memplan import planners
 from npu_memplan.extract.build import build
 from npu_memplan.extract.program import lower_bound, number, value
-from npu_memplan.extract.symbolic import Extents, Formulas, dynamic_sizes, middle_sample, orient
+from npu_memplan.extract.symbolic import Extents, Formulas, conflicts, dynamic_sizes, middle_sample, orient
 from npu_memplan.extract.tir import nodes_of
 from npu_memplan.extract.walk import walk
 from npu_memplan.options import NO_NPU, CompileOptions
@@ -203,7 +203,8 @@ def test_random_orders_are_right_for_all_values():
             )
 
         first = problem({n: generator.randint(1, 60), m: generator.randint(1, 60)})
-        offsets, heights = orient(formulas, first, planners.plan(first, "first-fit"), number, {}, number, ["p"])
+        pairs = tuple(conflicts(first))
+        offsets, heights = orient(formulas, first, planners.plan(first, "first-fit"), number, {}, number, ["p"], pairs)
         for k, values in enumerate(points):
             numbers = [at[k] for at in formulas.at]
             own = problem(values)
