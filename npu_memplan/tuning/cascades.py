@@ -42,7 +42,7 @@ from .ranking import ENDLESS, DecodedConstants, stream_cycles
 if TYPE_CHECKING:
     from .candidate import Cutters, SearchBudget
 
-_STEP, _WIDE_STEP = 105, 130  # per cent, from one limit to the next; where a choice is estimated beside copies
+_STEP, _WIDE_STEP = 105, 115  # per cent, from one limit to the next; where a choice is estimated beside copies
 _LONGEST_NEAR = 8  # operations of a group whose constants are copied: no longer one was the best of a benchmark network
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
 _BELOW = (90, 95)  # per cent
