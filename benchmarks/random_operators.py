@@ -21,12 +21,12 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import LoweringTarget, lower
-from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.exactness import Code, Exactness
 from npu_memplan.frontend.tflite.description import known_of
+from npu_memplan.frontend.tflite.lowered import NpuGroup
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
-from tests.support.on_model import import_relax, only_graph, run_program
+from tests.support.on_model import partition_model, run_program
 from tests.support.random_networks import pointwise, shaping, weighted
 from tests.support.random_networks.drawing import Drawing
 from tests.support.random_networks.verdict import random_inputs
@@ -73,11 +73,12 @@ def trials(seed: int, npus: tuple[str, ...], operators: frozenset[str] = frozens
     except ReferenceRunError:
         yield "no reference", kinds
         return
-    module = partition_for_ethosu(import_relax(model), npus[0])
-    if len(npu_functions(module)) != 1 or host_operators(module):
+    parts = partition_model(model, npus[0])
+    step, *others = parts.steps()
+    if parts.left or others or not isinstance(step, NpuGroup):  # a reshape alone is no function
         yield "host", kinds
         return
-    graph, names = only_graph(module), [str(p.name) for p in module["main"].params]
+    graph, names = step.graph, [parts.names[index] for index in parts.network.inputs]
     exact = all(
         known_of(Code.LOWERED, network, o).exactness is Exactness.EXACT
         for o in network.operators

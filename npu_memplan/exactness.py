@@ -28,7 +28,6 @@ class Code(Enum):
     LIFTED = "Vela's NPU operations"
     LOWERED = "our NPU operations"
     HOST = "our host code"
-    TVM = "TVM's host code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +250,6 @@ TOSA_EXACT: dict[str, frozenset[str]] = {
 
 def operator_claim(code: Code, kind: str, dtype: str) -> Claim:
     """The claim on an operator of TFLite; `dtype` is the type of its activations."""
-    if code is Code.TVM:
-        return Claim(reason="TVM's float form, as a rule within a step of TFLite")
     whole = code is Code.HOST or (code is Code.LOWERED and not dtype)  # variables that stay in the NPU's file
     if kind in EXACT[code].get(dtype, ()) or (whole and kind in EXACT_AS_A_WHOLE):
         return Claim(Exactness.EXACT, reference_of(kind, dtype))

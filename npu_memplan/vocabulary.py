@@ -29,9 +29,6 @@ STATES = "npu.states"  # parameters of main that keep their content between runs
 STATE_STARTS = "npu.state_starts"  # their first content in hexadecimal; "" is the zero point in every element
 HOST_OPERATORS = "npu.host_operators"  # of a partitioned main: (name, kind, reason) of what stays on the host
 ARITHMETIC = "npu.arithmetic"  # of main, and of every function for the NPU: what its quantised operators mean
-LAYER = "npu.layer"
-"""Attribute of host code (a PrimFunc) that the NPU may run as one layer instead: its kind, its numbers, and of
-every parameter the name, the scale (a hex float, 0 when it is not quantised) and the zero point."""
 
 C_SOURCES = "npu.c_sources"
 """Attribute of host code that calls C functions: texts, each of which defines static functions of its own."""

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.exactness import EXACT, Code, Exactness
 from npu_memplan.frontend.tflite.description import host_reason, known_of
+from npu_memplan.frontend.tflite.lowered import NpuGroup
 from npu_memplan.models.tflite import read_network
 from tests.exactness.test_host_operators import values
 from tests.support.against_reference import equals_reference
 from tests.support.many_operators import assert_equals_references
-from tests.support.on_model import import_relax
+from tests.support.on_model import partition_model
 from tests.support.random_networks import draw
 from tests.support.random_networks.reduction import part
 
@@ -62,8 +62,8 @@ def test_the_host_computes_what_references_do(group: int, drawn, tmp_path: Path)
 def test_native_lowering_computes_what_references_do(group: int, npu: str, drawn) -> None:
     models, ran = group_of(drawn[Code.LOWERED], group, 12), 0
     for model in models.values():
-        module = partition_for_ethosu(import_relax(model), npu)
-        if not host_operators(module) and len(npu_functions(module)) == 1:  # views and parts: test_moves has them
+        steps = partition_model(model, npu).steps()
+        if len(steps) == 1 and isinstance(steps[0], NpuGroup):  # views and parts: test_moves has them
             equals_reference(model, npu, ran, scheduled=True)
             ran += 1
     assert ran > len(models) // 8

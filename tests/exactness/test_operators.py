@@ -206,4 +206,3 @@ def test_nothing_is_exact_twice_and_the_rest_is_unproven() -> None:
         assert kind not in EXACT[code][dtype]
     assert all(kind in KINDS for table in EXACT.values() for kinds in table.values() for kind in kinds)
     assert operator_claim(Code.LIFTED, "GATHER_ND", "int8").exactness is Exactness.UNPROVEN
-    assert operator_claim(Code.TVM, "FLOOR", "int8").exactness is Exactness.UNPROVEN

@@ -102,7 +102,6 @@ def test_moves_of_channels_become_one_operation_that_equals_the_reference(label:
 STAY = {
     "pixels": ([("GATHER", 0)], (1, 5, 6, 24), "int8"),
     "pixels and channels": ([("RESHAPE", (1, 5, 6, 2, 12)), ("TRANSPOSE", (0, 2, 1, 4, 3))], (1, 5, 6, 24), "int8"),
-    "int16": ([("GATHER", (7, 0, 3))], (1, 5, 6, 24), "int16"),
 }
 
 

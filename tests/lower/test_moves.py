@@ -203,19 +203,17 @@ def test_views_fold_only_what_strides_can_express() -> None:
 
 
 def test_the_split_cases_are_functions_of_views() -> None:
-    from npu_memplan.ethosu.relax.lowering import build_graph
-    from npu_memplan.ethosu.relax.partition import npu_functions, partition_for_ethosu
-    from tests.support.on_model import import_relax
+    from npu_memplan.frontend.tflite.lowered import NpuGroup
+    from tests.support.on_model import partition_model
 
-    module = partition_for_ethosu(import_relax(case("split_axis3_3").build()))
-    for function in npu_functions(module).values():
-        assert [type(layer) for layer in build_graph(function, "part").layers] == [Slice]
+    for step in partition_model(case("split_axis3_3").build()).steps():
+        assert isinstance(step, NpuGroup)
+        assert [type(layer) for layer in step.graph.layers] == [Slice]
 
 
 @pytest.mark.parametrize("kind", ["SPLIT", "PACK"])
 def test_one_part_alone_is_a_view(kind: str) -> None:
-    from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
-    from tests.support.on_model import import_relax, only_graph
+    from tests.support.on_model import npu_graph
     from tests.support.tflite_builder import ModelBuilder
 
     b = ModelBuilder()
@@ -224,10 +222,9 @@ def test_one_part_alone_is_a_view(kind: str) -> None:
         b.operator(kind, [b.constant(np.array(2, np.int32)), x], [y], "SplitOptions", 2, NumSplits=1)
     else:
         b.operator(kind, [x], [y], "PackOptions", 2, ValuesCount=1)
-    module = partition_for_ethosu(import_relax(b.made([x], [y]).finish()))
-    assert host_operators(module) == ()
+    graph = npu_graph(b.made([x], [y]).finish())
     given = values(1, 6, 12)
-    assert np.array_equal(run(lower(only_graph(module), NPU), given)[0].reshape(given.shape), given)
+    assert np.array_equal(run(lower(graph, NPU), given)[0].reshape(given.shape), given)
 
 
 @pytest.mark.parametrize("count", [12, 16])
@@ -250,15 +247,12 @@ def test_many_inputs_are_joined(count: int) -> None:
 def test_a_pool_reads_a_constant(kind: str) -> None:
     pytest.importorskip("tflite_micro")
     from fvp_runner.references.kernels import TFLiteReference
-    from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
-    from tests.support.on_model import import_relax, only_graph
+    from tests.support.on_model import npu_graph
     from tests.support.tflite_builder import TensorSpec, constant, single_operator
 
     x = constant(np.random.default_rng(1).integers(-128, 128, (1, 9, 3, 16)), "int8", 0.01, 1)
     y = TensorSpec((1, 5, 1, 16), "int8", 0.01, 1)
     options = {"FilterWidth": 3, "FilterHeight": 5, "StrideW": 1, "StrideH": 1, "Padding": 1}
     model = single_operator(kind, [x], [y], "Pool2DOptions", 2, **options).finish()
-    module = partition_for_ethosu(import_relax(model))
-    assert host_operators(module) == ()
-    (found,) = run_program(lower(only_graph(module), NPU), {})
+    (found,) = run_program(lower(npu_graph(model), NPU), {})
     assert np.array_equal(found.reshape(-1), TFLiteReference(model).run([])[0].reshape(-1))

@@ -86,8 +86,8 @@ def test_sums_by_rows_need_less_than_the_map(cli: Callable[..., Any], tmp_path: 
 
 def test_sums_by_rows_are_lowered_from_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    partition = lowered._partition_network
-    monkeypatch.setattr(lowered, "_partition_network", lambda *given: found.append(partition(*given)) or found[-1])
+    partition = lowered.partition_network
+    monkeypatch.setattr(lowered, "partition_network", lambda *given: found.append(partition(*given)) or found[-1])
     options = CompileOptions(
         "ethos-u55-256", npu_compiler="tvm", stripes=True, objective="bytes", pools={"sram": 3 * 1024}
     )

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tvm
 from tvm import ir, relax
@@ -18,12 +17,11 @@ from npu_memplan.ethosu.layers import COMPOSITES
 from npu_memplan.ethosu.layers.matrix import Conv
 from npu_memplan.ethosu.layers.movement import Concat, Pad
 from npu_memplan.ethosu.layers.softmax import Softmax
-from npu_memplan.ethosu.reading.patterns import host_call
 from npu_memplan.ethosu.reading.reader import bindings_of
 from npu_memplan.ethosu.relax import partition
 from npu_memplan.ethosu.relax.partition import npu_functions
 from npu_memplan.vocabulary import is_npu
-from tests.support.on_model import import_relax, only_graph
+from tests.support.on_model import import_relax, npu_graph, only_graph
 from tests.support.real_data import Models
 from tests.support.single_operators import case
 from tests.support.tflite_builder import ModelBuilder
@@ -34,7 +32,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.
 def test_every_kind_is_registered_with_tvm() -> None:
     nm.relax.partition_for_ethosu(import_relax(concatenation_of(2)))
     kinds = {str(p.name).split(".")[1] for p in get_patterns_with_prefix("ethos-u")}
-    assert kinds == {kind for kind, c in COMPOSITES.items() if c.patterns is not host_call}
+    assert kinds == {*COMPOSITES}
 
 
 def concatenation_of(count: int) -> bytes:
@@ -98,8 +96,7 @@ def test_lowered_modules_survive_tvmscript() -> None:
 
 
 def test_pads_are_folded_and_each_split_is_a_view(shared_model: Models) -> None:
-    module = nm.relax.partition_for_ethosu(import_relax(shared_model("mobilenet_v2_pt2tflite_int8").read_bytes()))
-    graph = only_graph(module)
+    graph = npu_graph(shared_model("mobilenet_v2_pt2tflite_int8").read_bytes())
     assert sum(isinstance(layer, Pad) for layer in graph.layers) == 18
     from npu_memplan.ethosu.graph_rewrites import fold_pads
 
@@ -129,7 +126,7 @@ def composites(module: Any) -> list[tuple[list[str], int, int]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["kws_ref_model", "str_ww_ref_model", "pretrainedResnet_quant", "micro_speech_quantized", "trained_lstm_int8"],
+    ["kws_ref_model", "str_ww_ref_model", "pretrainedResnet_quant"],
 )
 def test_groups_are_those_of_tvms_passes(name: str, shared_model: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     data = shared_model(name).read_bytes()
@@ -141,42 +138,3 @@ def test_groups_are_those_of_tvms_passes(name: str, shared_model: Models, monkey
             theirs = nm.relax.partition_for_ethosu(import_relax(data), keep=kept)
         assert composites(ours) == composites(theirs) != []
         assert nm.relax.host_operators(ours) == nm.relax.host_operators(theirs)
-
-
-def test_functions_do_not_wait_for_each_other() -> None:
-    """Two branches from one layer, of which one goes over the host, and a layer that reads both."""
-    maker = ModelBuilder()
-    given = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
-
-    def convolved(source: int) -> int:
-        made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
-        weights = maker.constant(np.ones((8, 1, 1, 8), np.int8), 0.01)
-        numbers = dict.fromkeys(("StrideW", "StrideH", "DilationWFactor", "DilationHFactor"), 1)
-        maker.operator(
-            "CONV_2D", [source, weights, maker.constant(np.ones(8, np.int32), 0.0005)], [made], "Conv2DOptions", 3,
-            Padding=0, FusedActivationFunction=0, **numbers,
-        )  # fmt: skip
-        return made
-
-    def summed(source: int) -> int:
-        made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
-        axis = maker.constant(np.array([1], np.int32))
-        maker.operator("CUMSUM", [source, axis], [made], "CumsumOptions", 1, Exclusive=False, Reverse=False)
-        return made
-
-    def added(one: int, other: int) -> int:
-        made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
-        maker.operator("ADD", [one, other], [made], "AddOptions", 2, FusedActivationFunction=0)
-        return made
-
-    first = convolved(given)
-    left, right = summed(first), convolved(first)
-    both = added(left, right)
-    end = added(added(convolved(summed(right)), both), summed(both))
-    module = import_relax(maker.made([given], [end]).finish())
-    partitioned = nm.relax.partition_for_ethosu(module)
-    known = set(partitioned["main"].params)
-    for binding in bindings_of(partitioned["main"]):
-        assert set(relax.analysis.free_vars(binding.value)) <= known
-        known.add(binding.var)
-    assert len(npu_functions(partitioned)) >= 3

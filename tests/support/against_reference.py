@@ -14,9 +14,9 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.operands import LayerTensor
 from npu_memplan.ethosu.lowering import FEW_BYTES, Lowered, LoweringTarget, lower
-from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
-from tests.support.on_model import import_relax, npu_graph, only_graph, random_inputs, run_program
+from npu_memplan.frontend.tflite.lowered import NpuGroup
+from tests.support.on_model import npu_graph, partition_model, random_inputs, run_program
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
@@ -57,10 +57,10 @@ def equals_reference(
     `scheduled`: with the waits of a compile.
     """
     data = file_of(model)
-    module = partition_for_ethosu(import_relax(data), npu)
-    assert host_operators(module) == ()
-    graph, rng = only_graph(module), np.random.default_rng(seed)
-    names = [str(p.name) for p in module["main"].params if str(p.name) not in graph.states]
+    parts = partition_model(data, npu)
+    assert not parts.left
+    graph, rng = npu_graph(data, npu), np.random.default_rng(seed)
+    names = [parts.names[index] for index in parts.network.inputs]
     if given is not None:
         inputs = dict(zip(names, given, strict=True))
     elif draw is not None:
@@ -85,6 +85,6 @@ def operations_of(model: Model, npu: str) -> list[Op]:
 
 def host_reasons(model: Model, npu: str = "ethos-u55-256") -> list[str]:
     """Why each operator of a model stays on the host, as all do."""
-    module = partition_for_ethosu(import_relax(file_of(model)), npu)
-    assert not npu_functions(module)
-    return [operator.reason for operator in host_operators(module)]
+    parts = partition_model(file_of(model), npu)
+    assert not any(isinstance(step, NpuGroup) for step in parts.steps())
+    return [parts.left[operator.index] for operator in parts.network.cpu_operators if operator.index in parts.left]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.layer import LayerGraph
 from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.hazards import schedule
@@ -18,6 +19,8 @@ from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer
 from npu_memplan.ethosu.stream.decode import Command, Marker, Wait
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.frontend.tflite.lowered import NpuGroup, Partitioned, partition_network
+from npu_memplan.models.tflite import read_network
 
 
 def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray], scheduled: bool = False) -> list[np.ndarray]:
@@ -90,18 +93,23 @@ def only_graph(partitioned: Any) -> LayerGraph:
 
 
 def import_relax(model: bytes) -> Any:
-    """The IRModule of a TFLite flatbuffer, on the host only what TVM's frontend cannot import."""
-    from npu_memplan.frontend.tflite.lowered import import_operators
-    from npu_memplan.models.tflite import read_network
+    """The IRModule that TVM's own frontend makes of a TFLite flatbuffer, as users of BYOC have it."""
+    import tflite
+    from tvm.relax.frontend.tflite import from_tflite
 
-    return import_operators(model, read_network(model), {}).module
+    return from_tflite(tflite.Model.GetRootAsModel(model, 0))
+
+
+def partition_model(model: bytes, npu: str = "ethos-u55-256") -> Partitioned:
+    """A TFLite model in parts, nothing of which is kept on the host."""
+    return partition_network(read_network(model), accelerator(npu), {})
 
 
 def npu_graph(model: bytes, npu: str = "ethos-u55-256") -> LayerGraph:
     """The layers of a TFLite model that is one function for the NPU."""
-    from npu_memplan.ethosu.relax.partition import partition_for_ethosu
+    (step,) = partition_model(model, npu).steps()
+    assert isinstance(step, NpuGroup)
+    return step.graph
 
-    return only_graph(partition_for_ethosu(import_relax(model), npu))
 
-
-__all__ = ["import_relax", "lower", "npu_graph", "only_graph", "random_inputs", "run_program"]
+__all__ = ["import_relax", "lower", "npu_graph", "only_graph", "partition_model", "random_inputs", "run_program"]

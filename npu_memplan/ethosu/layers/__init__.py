@@ -7,10 +7,10 @@ has them.
 
 from __future__ import annotations
 
-from ..reading.reader import COMPOSITES, Composite, Record, parse_composite, register
+from ..reading.reader import COMPOSITES, DESCRIBED, Composite, Described, Record, parse_composite, register
 from . import activation, elementwise, indexed, lstm, matrix, movement, pool, resize, softmax
 
-__all__ = ["COMPOSITES", "Composite", "Record", "parse_composite", "register"]
+__all__ = ["COMPOSITES", "DESCRIBED", "Composite", "Described", "Record", "parse_composite", "register"]
 
 _RECORDS = (
     *(movement.RESHAPE_RECORD, movement.TRANSPOSE_RECORD, movement.SLICE_RECORD, movement.PAD_RECORD, resize.RECORD),

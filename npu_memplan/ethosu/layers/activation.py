@@ -21,8 +21,17 @@ from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import INT16, Arithmetic, LayerTensor, Operand, Output, Window
 from ..lower.scaling import UNITY, Scale, float32_value, quantise_multiplier, squash_scale
 from ..reading import patterns as p
-from ..reading.patterns import host_call
-from ..reading.reader import Composite, DescribedCall, Match, Reader, Record, RejectedError, number
+from ..reading.reader import (
+    Composite,
+    Described,
+    DescribedCall,
+    LayerPart,
+    Match,
+    Reader,
+    Record,
+    RejectedError,
+    number,
+)
 from ..stream.isa import BRICK_CHANNELS, ActivationFunction, ElementwiseMode, PoolMode
 
 
@@ -114,11 +123,10 @@ def _function_composite(kind: str, make: _Maker, operator: str | None = None) ->
     return Composite(kind, partial(p.unary_patterns, name), partial(_parse, name, make))
 
 
-def _parse_table(reader: Reader, root: Any) -> Match:
+def _parse_table(call: DescribedCall) -> LayerPart:
     """Host code that looks 8-bit values up in a constant."""
-    call = DescribedCall(reader, root)
     layer = Lookup("table", ("0",), "out", tuple(int(v) for v in call.constant("table")))
-    return Match.for_layer(layer, call.output(), call.activation("input", "0"))
+    return LayerPart.for_layer(layer, call.output(), call.activation("input"))
 
 
 def _leaky_table(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
@@ -154,7 +162,7 @@ ACTIVATION_RECORD = Record(
         _function_composite("rsqrt", lambda reader, ifm, out, _: tables.rsqrt_table(ifm, out, reader.arithmetic)),
         _function_composite("leaky_relu", _leaky_table, "nn.leakyrelu"),
         Composite("hard_swish", _hard_swish_patterns, _hard_swish),
-        Composite("table", p.host_call, _parse_table),
+        Described("table", _parse_table),
     ),
 )
 
@@ -278,13 +286,12 @@ class Prelu(Layer):
         return positive, sloped, reshape_operand(both, (height, 2 * width, depth))
 
 
-def _parse_prelu(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
-    inputs = call.activation("input", "0"), call.operand("alpha", "1")
-    return Match.for_layer(Prelu("prelu", ("0", "1"), "out"), call.output(), *inputs)
+def _parse_prelu(call: DescribedCall) -> LayerPart:
+    inputs = call.activation("input"), call.operand("alpha")
+    return LayerPart.for_layer(Prelu("prelu", ("0", "1"), "out"), call.output(), *inputs)
 
 
-PRELU_RECORD = Record((Prelu,), (Composite("prelu", host_call, _parse_prelu),))
+PRELU_RECORD = Record((Prelu,), (Described("prelu", _parse_prelu),))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,7 +329,7 @@ def _parse_requantize(reader: Reader, root: Any) -> Match:
     source = reader.activation(real, "0")
     if source[1] is None:
         raise RejectedError("it only changes a constant")
-    stated = _scale_of_litert(source[0], out) if _is_litert_activation(reader, root, out) else None
+    stated = litert_scale(source[0], out) if _is_litert_activation(reader, root, out) else None
     return Match.for_layer(Requantize("requantize", ("0",), "out", clamp, stated), out, source)
 
 
@@ -334,7 +341,7 @@ def _is_litert_activation(reader: Reader, root: Any, out: LayerTensor) -> bool:
     return reader.arithmetic is Arithmetic.TFLITE and (limited or (rectified and out.dtype == "uint8"))
 
 
-def _scale_of_litert(source: LayerTensor, out: LayerTensor) -> Scale:
+def litert_scale(source: LayerTensor, out: LayerTensor) -> Scale:
     return quantise_multiplier(divide_scales(float32_value(source.scale), float32_value(out.scale), single=True))
 
 

@@ -21,8 +21,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT8, INT16, INT32, Arithmetic, LayerTensor, Operand, Output, TensorView, Window
 from ..lower.scaling import UNITY, AddScales, Scale, add_scales, float32_value, mul_scale, quantise_multiplier
 from ..reading import patterns as p
-from ..reading.patterns import host_call
-from ..reading.reader import Composite, DescribedCall, Match, Reader, Record, RejectedError, plain
+from ..reading.reader import Composite, Described, DescribedCall, LayerPart, Match, Reader, Record, RejectedError, plain
 from ..stream.isa import ElementwiseMode, PoolMode
 
 
@@ -354,18 +353,29 @@ def _comparison_patterns(name: str) -> Iterator[p.Pattern]:
 
 
 def _parse_comparison(name: str, reader: Reader, root: Any) -> Match:
-    call, (mode, swapped) = reader.need(root, name), _MODES[name]
-    order = call.args[::-1] if swapped else call.args
-    inputs = [reader.activation(operand, str(place)) for place, operand in enumerate(order)]
-    first, second = (tensor for tensor, _ in inputs)
+    call = reader.need(root, name)
+    inputs = [reader.activation(operand, str(place)) for place, operand in enumerate(comparison_order(name, call.args))]
+    layer = comparison(name, inputs[0][0], inputs[1][0], reader.arithmetic)
+    return Match.for_layer(layer, plain(call, "out"), *inputs)
+
+
+def comparison_order(name: str, operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands in the order in which the NPU compares them."""
+    return operands[::-1] if _MODES[name][1] else operands
+
+
+def comparison(
+    name: str, first: LayerTensor, second: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE
+) -> ComparedMaps:
+    """The layer of a comparison, whose operands are in the order of the NPU."""
     same = (first.scale, first.zero_point, first.dtype) == (second.scale, second.zero_point, second.dtype)
-    if reader.arithmetic is Arithmetic.REAL:
+    if arithmetic is Arithmetic.REAL:
         if not same:
             raise RejectedError("it compares real numbers of two scales or zero points")
         numbers = None
     else:
         numbers = comparison_tables((_numbers(first), _numbers(second)))
-    return Match.for_layer(ComparedMaps(name, ("0", "1"), "out", mode, numbers), plain(call, "out"), *inputs)
+    return ComparedMaps(name, ("0", "1"), "out", _MODES[name][0], numbers)
 
 
 def _numbers(tensor: LayerTensor) -> Numbers:
@@ -423,12 +433,11 @@ class Select(Layer):
         return [four_dimensions(shape) for shape in shapes]
 
 
-def _parse_select(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
+def _parse_select(call: DescribedCall) -> LayerPart:
     names = ("condition", "first", "second" if call.has("second") else "first")  # a tensor twice is one parameter
-    inputs = (call.operand(name, str(place)) for place, name in enumerate(names))
+    inputs = (call.operand(name) for name in names)
     layer = Select("select", ("0", "1", "2"), "out", bool(call.layer["by_row"]))
-    return Match.for_layer(layer, call.output(), *inputs)
+    return LayerPart.for_layer(layer, call.output(), *inputs)
 
 
-SELECT_RECORD = Record((Select,), (Composite("select", host_call, _parse_select),))
+SELECT_RECORD = Record((Select,), (Described("select", _parse_select),))

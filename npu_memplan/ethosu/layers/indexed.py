@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT32, LayerTensor, Operand, Output, TensorView, Window
 from ..lower.scaling import UNITY
 from ..program.access import INDEX_BYTES
-from ..reading.patterns import host_call
-from ..reading.reader import Composite, DescribedCall, Input, Match, Reader, Record
+from ..reading.reader import Described, DescribedCall, LayerPart, Record
 from ..stream.isa import ElementwiseMode, PoolMode
 
 _MOST_TRANSFERS = 64  # more take longer than the host
@@ -211,33 +210,28 @@ class _Taken:
 # ---------------------------------------------------------------------- in Relax
 
 
-def _parse_indexed(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
+def _parse_indexed(call: DescribedCall) -> LayerPart:
     axis, shared = int(call.layer["axis"]), int(call.layer["shared"])
-    data, indices = call.operand("input", "0"), _clamp_indices(call.operand("indices", "1"), call, axis)
-    return Match.for_layer(TakenRows("gather", ("0", "1"), "out", axis, shared), call.output(), data, indices)
+    data = call.operand("input")
+    indices = _clamp_indices(call.operand("indices"), data.shape[axis])
+    return LayerPart.for_layer(TakenRows("gather", ("0", "1"), "out", axis, shared), call.output(), data, indices)
 
 
-def _parse_slices(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
-    data, (indices, variable) = call.operand("input", "0"), call.operand("indices", "1")
+def _parse_slices(call: DescribedCall) -> LayerPart:
+    data, indices = call.operand("input"), call.operand("indices")
     if indices.data is not None:
-        most = np.array(data[0].shape[: indices.shape[-1]]) - 1
+        most = np.array(data.shape[: indices.shape[-1]]) - 1
         indices = replace(indices, data=np.clip(indices.data, 0, most))
     layer = TakenSlices("gather_nd", ("0", "1"), "out", int(call.layer["depth"]))
-    return Match.for_layer(layer, call.output(), data, (indices, variable))
+    return LayerPart.for_layer(layer, call.output(), data, indices)
 
 
-def _clamp_indices(indices: Input, call: DescribedCall, axis: int) -> Input:
+def _clamp_indices(indices: LayerTensor, extent: int) -> LayerTensor:
     """Constant indices as the host's code reads them: one outside of the axis is the nearest place's."""
-    tensor, variable = indices
-    if tensor.data is None:
-        return indices
-    extent = call.operand("input", "0")[0].shape[axis]
-    return replace(tensor, data=np.clip(tensor.data, 0, extent - 1)), variable
+    return indices if indices.data is None else replace(indices, data=np.clip(indices.data, 0, extent - 1))
 
 
 RECORD = Record(
     (TakenRows, TakenSlices, PlacedRows),
-    (Composite("taken_rows", host_call, _parse_indexed), Composite("taken_slices", host_call, _parse_slices)),
+    (Described("taken_rows", _parse_indexed), Described("taken_slices", _parse_slices)),
 )

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import INT8, INT16, LayerTensor, Operand, Output, TensorView, Window
 from ..lower.scaling import UNITY, Scale, float32_value, quantise_multiplier, squash_scale
 from ..program.program import BufferRole
-from ..reading.patterns import host_call
-from ..reading.reader import Composite, DescribedCall, Match, Reader, Record
+from ..reading.reader import Described, DescribedCall, LayerPart, Record
 from ..stream.isa import ActivationFunction, ElementwiseMode, PoolMode
 
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
@@ -200,10 +199,9 @@ class _Steps:
 _GATE_NAMES = {Gate.INPUT: "input", Gate.FORGET: "forget", Gate.CANDIDATE: "cell", Gate.OUTPUT: "output"}
 
 
-def _parse_lstm(reader: Reader, root: Any) -> Match:
+def _parse_lstm(call: DescribedCall) -> LayerPart:
     """A call of the host's UNIDIRECTIONAL_SEQUENCE_LSTM."""
-    call = DescribedCall(reader, root)
-    inputs = [call.activation(name, str(i)) for i, name in enumerate(("input", "hidden", "cell"))]
+    inputs = [call.activation(name) for name in ("input", "hidden", "cell")]
     gates = [_GATE_NAMES[gate] for gate in Gate]
     clip = int(call.layer["cell_clip"])
     layer = SequenceLstm(
@@ -218,7 +216,7 @@ def _parse_lstm(reader: Reader, root: Any) -> Match:
         cell_clamp=(-clip, clip) if clip > 0 else (-(1 << 15), (1 << 15) - 1),
         time_major=bool(call.layer["time_major"]),
     )
-    return Match.for_layer(layer, call.output(), *inputs)
+    return LayerPart.for_layer(layer, call.output(), *inputs)
 
 
-RECORD = Record((SequenceLstm,), (Composite("sequence_lstm", host_call, _parse_lstm),))
+RECORD = Record((SequenceLstm,), (Described("sequence_lstm", _parse_lstm),))

@@ -24,13 +24,14 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT32, NO_PADDING, LayerTensor, Operand, Output, Padding, TensorView, Window
 from ..lower.scaling import UNITY, Scale, conv_scale, float32_value, quantise_multiplier, rounded_once
 from ..reading import patterns as p
-from ..reading.patterns import host_call
 from ..reading.reader import (
     MAX_STRIDE,
     Composite,
     Constant,
+    Described,
     DescribedCall,
     Input,
+    LayerPart,
     Match,
     Reader,
     Record,
@@ -161,7 +162,7 @@ def weights_ohwi(weights: Constant, layout: str) -> NDArray[Any]:
 _MAX_KERNEL_ELEMENTS = 64 * 64
 _MAX_KERNEL_HEIGHT = 64
 _MAX_PADDING = (31, 31, 32, 32)  # top, left, bottom, right, in one operation
-_INTERLEAVED = {(1, 1): Upscale.NONE, (2, 2): Upscale.TRANSPOSE}  # by the stride of a transposed convolution
+INTERLEAVED = {(1, 1): Upscale.NONE, (2, 2): Upscale.TRANSPOSE}  # by the stride of a transposed convolution
 _FEW = 32  # channels: the most that any order of the weights takes at once
 
 
@@ -324,7 +325,7 @@ def _transpose_conv(reader: Reader, root: Any) -> Match:
     call, out, source, weights, fields = read_product(reader, root, "nn.conv2d_transpose")
     need_nhwc(str(call.attrs.data_layout))
     stride = pair(call.attrs.strides)
-    if stride not in _INTERLEAVED or int(call.attrs.groups) != 1 or pair(call.attrs.dilation) != (1, 1):
+    if stride not in INTERLEAVED or int(call.attrs.groups) != 1 or pair(call.attrs.dilation) != (1, 1):
         raise RejectedError("only transpose convolutions with stride 1x1 or 2x2, one group and no dilation fit the NPU")
     values = weights_ohwi(weights, str(call.attrs.kernel_layout))[:, ::-1, ::-1, :]
     _, height, width, _ = values.shape
@@ -334,7 +335,7 @@ def _transpose_conv(reader: Reader, root: Any) -> Match:
         "transpose_conv",
         weights=np.ascontiguousarray(values),
         padding=transposed_padding(own, (height, width), seen, out.shape[1:3]),
-        upscale=_INTERLEAVED[stride],
+        upscale=INTERLEAVED[stride],
         **fields,
     )
     return Match.for_layer(layer, out, source)
@@ -510,16 +511,15 @@ class _Stack:
         )
 
 
-def _parse_batch_matmul(reader: Reader, root: object) -> Match:
-    call = DescribedCall(reader, root)
+def _parse_batch_matmul(call: DescribedCall) -> LayerPart:
     out = call.output()
     turned = bool(call.layer["turned_first"]), bool(call.layer["turned_second"])
     second = "second" if call.has("second") else "first"  # what is both operands is one parameter
-    inputs = call.activation("first", "0"), call.operand(second, "1")
-    return Match.for_layer(BatchMatMul("batch_matmul", ("0", "1"), "out", turned, out.limits), out, *inputs)
+    inputs = call.activation("first"), call.operand(second)
+    return LayerPart.for_layer(BatchMatMul("batch_matmul", ("0", "1"), "out", turned, out.limits), out, *inputs)
 
 
-BATCH_MATMUL_RECORD = Record((BatchMatMul,), (Composite("batch_matmul", host_call, _parse_batch_matmul),))
+BATCH_MATMUL_RECORD = Record((BatchMatMul,), (Described("batch_matmul", _parse_batch_matmul),))
 
 
 _MOST_STEPS = 256  # rows or columns, of which each takes two operations

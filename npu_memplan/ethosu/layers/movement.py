@@ -21,8 +21,20 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import LayerTensor, Operand, Output, Padding, TensorView, Window
 from ..lower.scaling import quantise_multiplier
 from ..reading import patterns as p
-from ..reading.patterns import alone, host_call
-from ..reading.reader import Composite, DescribedCall, Match, Reader, Record, RejectedError, is_variable, number, plain
+from ..reading.patterns import alone
+from ..reading.reader import (
+    Composite,
+    Described,
+    DescribedCall,
+    LayerPart,
+    Match,
+    Reader,
+    Record,
+    RejectedError,
+    is_variable,
+    number,
+    plain,
+)
 from ..stream.isa import BRICK_CHANNELS, StoredBackwards
 
 
@@ -477,32 +489,28 @@ def _places_within(offset: int, step: int, extent: int, count: int) -> tuple[int
 # ---------------------------------------------------------------------- in Relax
 
 
-def _match(reader: Reader, root: Any, name: str, moves: Sequence[Move]) -> Match:
-    call = DescribedCall(reader, root)
-    return Match.for_layer(Rearrange(name, ("0",), "out", tuple(moves)), call.output(), call.activation("input", "0"))
+def _rearrange(call: DescribedCall, name: str, moves: Sequence[Move]) -> LayerPart:
+    return LayerPart.for_layer(Rearrange(name, ("0",), "out", tuple(moves)), call.output(), call.activation("input"))
 
 
-def _parse_picks(reader: Reader, root: Any) -> Match:
-    places = [[int(place) for place in axis] for axis in DescribedCall(reader, root).layer["places"]]
-    if not places:
+def _parse_picks(call: DescribedCall) -> LayerPart:
+    if not call.layer["places"]:
         raise RejectedError("its tensor has no dimensions")
-    return _match(reader, root, "pick", list(pick_moves(places)))
+    return _rearrange(call, "pick", list(pick_moves(call.layer["places"])))
 
 
-def _depth_and_space(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
+def _depth_and_space(call: DescribedCall) -> LayerPart:
     to_space = bool(call.layer["to_space"])
-    packed = (call.activation("input", "0")[0] if to_space else call.output()).shape
+    packed = (call.activation("input") if to_space else call.output()).shape
     if len(packed) != 4:
         raise RejectedError(f"its tensor has {len(packed)} dimensions instead of 4")
     moves = depth_and_space(packed, int(call.layer["block"]))
-    return _match(reader, root, "depth_and_space", [m if to_space else (m[1], m[0]) for m in moves])
+    return _rearrange(call, "depth_and_space", [m if to_space else (m[1], m[0]) for m in moves])
 
 
-def _batch_and_space(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
+def _batch_and_space(call: DescribedCall) -> LayerPart:
     to_batch = bool(call.layer["to_batch"])
-    image, batch = call.activation("input", "0")[0].shape, call.output().shape
+    image, batch = call.activation("input").shape, call.output().shape
     if not to_batch:
         image, batch = batch, image
     if len(image) != 4:
@@ -510,15 +518,15 @@ def _batch_and_space(reader: Reader, root: Any) -> Match:
     rows, columns = (int(n) for n in call.layer["block"])
     top, _, left, _ = (int(n) for n in call.layer["borders"])
     moves = batch_and_space(image, batch, (rows, columns), (top, left))
-    return _match(reader, root, "batch_and_space", [m if to_batch else (m[1], m[0]) for m in moves])
+    return _rearrange(call, "batch_and_space", [m if to_batch else (m[1], m[0]) for m in moves])
 
 
 REARRANGE_RECORD = Record(
     (Rearrange,),
     (
-        Composite("picked", host_call, _parse_picks),
-        Composite("depth_and_space", host_call, _depth_and_space),
-        Composite("batch_and_space", host_call, _batch_and_space),
+        Described("picked", _parse_picks),
+        Described("depth_and_space", _depth_and_space),
+        Described("batch_and_space", _batch_and_space),
     ),
 )
 
@@ -557,10 +565,9 @@ class Reverse(Layer):
         return (outer, count, inner) if outer > 1 else (count, 1, inner)
 
 
-def _parse_reverse(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
+def _parse_reverse(call: DescribedCall) -> LayerPart:
     layer = Reverse("reverse", ("0",), "out", int(call.layer["first"]), int(call.layer["last"]))
-    return Match.for_layer(layer, call.output(), call.activation("input", "0"))
+    return LayerPart.for_layer(layer, call.output(), call.activation("input"))
 
 
-REVERSE_RECORD = Record((Reverse,), (Composite("reverse", host_call, _parse_reverse),))
+REVERSE_RECORD = Record((Reverse,), (Described("reverse", _parse_reverse),))

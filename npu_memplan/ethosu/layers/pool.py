@@ -6,7 +6,7 @@ Invariant: every layer here refuses windows and sizes that the NPU's registers c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -29,11 +29,12 @@ from ..lower.scaling import (
     reciprocal_scale,
 )
 from ..reading import patterns as p
-from ..reading.patterns import host_call
 from ..reading.reader import (
     MAX_STRIDE,
     Composite,
+    Described,
     DescribedCall,
+    LayerPart,
     Match,
     Reader,
     Record,
@@ -220,11 +221,12 @@ def _pool(call: Any, out: LayerTensor, kind: PoolKind, clamp: tuple[int, int]) -
     )
 
 
-def _parse_reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Match:
-    """A Relax reduction over height, width or both, or over the channels."""
-    call, out, clamp, (source,) = reader.of_real(root, name)
-    shape, rank = source[0].shape, len(source[0].shape)
-    axes = sorted(int(a) % rank for a in call.attrs.axis)
+def reduction(
+    name: str, kind: PoolKind, shape: tuple[int, ...], along: Iterable[int], clamp: tuple[int, int]
+) -> PoolLayer:
+    """A reduction of a tensor of `shape` over height, width or both, or over the channels."""
+    rank = len(shape)
+    axes = sorted({axis % rank for axis in along})
     across = axes == [rank - 1]
     if not across and rank == 4 and shape[0] != 1:
         raise RejectedError(f"its batch is {shape[0]}; windows need batch 1")
@@ -232,8 +234,13 @@ def _parse_reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Ma
         raise RejectedError(f"its axes are {axes} of {rank}; only height and width, or the channels, fit the NPU")
     height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
     kernel = (1, shape[-1]) if across else (height, width)
-    layer = PoolLayer(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
-    return Match.for_layer(layer, out, source)
+    return PoolLayer(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
+
+
+def _parse_reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Match:
+    call, out, clamp, (source,) = reader.of_real(root, name)
+    axes = (int(axis) for axis in call.attrs.axis)
+    return Match.for_layer(reduction(name, kind, source[0].shape, axes, clamp), out, source)
 
 
 POOL_RECORD = Record(
@@ -290,10 +297,9 @@ class ArgMax(Layer):
         return made
 
 
-def _parse_argmax(reader: Reader, root: Any) -> Match:
-    call = DescribedCall(reader, root)
+def _parse_argmax(call: DescribedCall) -> LayerPart:
     layer = ArgMax("arg_max", ("0",), "out", int(call.layer["axis"]), bool(call.layer["smallest"]))
-    return Match.for_layer(layer, call.output(), call.activation("input", "0"))
+    return LayerPart.for_layer(layer, call.output(), call.activation("input"))
 
 
-ARGMAX_RECORD = Record((ArgMax,), (Composite("arg_max", host_call, _parse_argmax),))
+ARGMAX_RECORD = Record((ArgMax,), (Described("arg_max", _parse_argmax),))

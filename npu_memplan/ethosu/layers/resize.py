@@ -258,15 +258,24 @@ def _layer(call: Any, tensor: LayerTensor, out: LayerTensor, arithmetic: Arithme
     attributes = call.attrs
     if str(attributes.layout) != "NHWC":
         raise RejectedError(f"its layout is {attributes.layout}; only NHWC fits the NPU")
-    way, rounding = str(attributes.coordinate_transformation_mode), str(attributes.rounding_method)
+    rounding = None if str(attributes.method) == "linear" else str(attributes.rounding_method)
+    return resize(tensor, out, str(attributes.coordinate_transformation_mode), rounding, arithmetic)
+
+
+def resize(
+    tensor: LayerTensor, out: LayerTensor, way: str, rounding: str | None, arithmetic: Arithmetic = Arithmetic.TFLITE
+) -> Resize | Spread | Spaced:
+    """The layer of a resize of NHWC tensors, whose positions are mapped in one of Relax's ways; `rounding` is that of
+    the nearest one ("" as the way has it), None mixes neighbours.
+    """
     if tensor.shape[1:3] == (1, 1) and out.shape[1:3] != (1, 1):
         return Spread("resize", ("0",), "out")
-    bilinear = str(attributes.method) == "linear"
+    bilinear = rounding is None
     sizes = list(zip(tensor.shape[1:3], out.shape[1:3], strict=True))
     try:
-        rows, columns = (_axis_phases(*axis, way, None if bilinear else rounding) for axis in sizes)
+        rows, columns = (_axis_phases(*axis, way, rounding) for axis in sizes)
     except RejectedError as error:
-        make = _fixed_point if bilinear else partial(_nearest_in_float32, rounding=rounding)
+        make = _fixed_point if rounding is None else partial(_nearest_in_float32, rounding=rounding)
         axes = [positions for axis in sizes if (positions := make(*axis, way)) is not None and positions.fit]
         if len(axes) < len(sizes) or arithmetic is Arithmetic.REAL or (bilinear and tensor.dtype == "uint8"):
             raise

@@ -78,8 +78,3 @@ def of_real(name: str, operands: int = 1, others: int = 0) -> Iterator[Pattern]:
     """An operator of real values, and of arguments that are none, activated and quantised."""
     values = (dequantize(anything()) for _ in range(operands))
     yield from result_patterns(op(name, *values, *(anything() for _ in range(others))))
-
-
-def host_call() -> Iterator[Pattern]:
-    """None: a call of exact host code that says itself what it does (`vocabulary.LAYER`)."""
-    return iter(())

@@ -70,16 +70,10 @@ class Constant:
 
 
 class Reader:
-    """Follows bindings. `layer` is what host code that they call says of itself (the attribute `LAYER`)."""
+    """Follows bindings."""
 
-    def __init__(
-        self,
-        bindings: Mapping[Any, Any],
-        layer: Mapping[str, Any] | None = None,
-        arithmetic: Arithmetic = Arithmetic.TFLITE,
-    ) -> None:
+    def __init__(self, bindings: Mapping[Any, Any], arithmetic: Arithmetic = Arithmetic.TFLITE) -> None:
         self.bindings = bindings
-        self.layer = layer
         self.arithmetic = arithmetic
 
     def value(self, expression: Any) -> Any:
@@ -278,53 +272,54 @@ def need_nhwc(layout: str) -> None:
         raise RejectedError(f"its layout is {layout}; run relax.transform.ConvertLayout to NHWC first")
 
 
-class DescribedCall:
-    """Arguments of a described host call by the names of its parameters."""
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerPart:
+    """A layer of a model, and the tensors that it names; of an operator, one of its layers."""
 
-    def __init__(self, reader: Reader, root: Any) -> None:
-        call, layer = reader.need(root, "call_tir"), reader.layer
-        if layer is None:
-            raise RejectedError("it is host code that does not say what it does")
-        self.layer = layer
-        self._reader, self._type = reader, call.ty
-        names = [str(n) for n in layer["parameters"]]
-        arguments = reader.value(call.args[1]).fields
-        self._arguments = dict(zip(names, arguments, strict=False))  # the outputs are no arguments
-        self._scales = dict(zip(names, (float.fromhex(str(s)) for s in layer["scales"]), strict=True))
-        self._zero_points = dict(zip(names, (int(z) for z in layer["zero_points"]), strict=True))
+    layer: Layer
+    inputs: tuple[LayerTensor, ...]
+    output: LayerTensor
+
+    @classmethod
+    def for_layer(cls, layer: Layer, output: LayerTensor, *inputs: LayerTensor) -> LayerPart:
+        """A part whose layer names these tensors."""
+        names = tuple(tensor.name for tensor in inputs)
+        layer = replace(layer, name=f"{layer.name}:{output.name}", inputs=names, output=output.name)
+        return cls(layer, inputs, output)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DescribedCall:
+    """An operator of which exact host code says what it does: numbers, and tensors by the names of its parameters."""
+
+    layer: Mapping[str, Any]
+    tensors: Mapping[str, LayerTensor]
 
     def has(self, parameter: str) -> bool:
-        return parameter in self._arguments
+        return parameter in self.tensors
 
-    def activation(self, parameter: str, name: str) -> tuple[LayerTensor, Any]:
-        """An input: its tensor, and its variable."""
-        variable = self._arguments[parameter]
-        if not is_variable(variable):
+    def activation(self, parameter: str) -> LayerTensor:
+        """An input that is no constant."""
+        tensor = self.tensors[parameter]
+        if tensor.data is not None:
             raise RejectedError(f"its {parameter} is a constant")
-        return self._tensor(parameter, name, variable.ty), variable
+        return tensor
 
-    def operand(self, parameter: str, name: str) -> tuple[LayerTensor, Any]:
-        """An input or a constant: its tensor with its values, and its variable (None for a constant)."""
-        argument = self._arguments[parameter]
-        if is_variable(argument):
-            return self.activation(parameter, name)
-        return replace(self._tensor(parameter, name, argument.ty), data=self._reader.array(argument)), None
+    def operand(self, parameter: str) -> LayerTensor:
+        """An input or a constant."""
+        return self.tensors[parameter]
 
     def output(self) -> LayerTensor:
-        return self._tensor("output", "out", self._type)
-
-    def _tensor(self, parameter: str, name: str, typed: Any) -> LayerTensor:
-        scale, zero_point = self._scales[parameter], self._zero_points[parameter]
-        return LayerTensor(name, shape_of(typed), str(typed.dtype), scale, zero_point)
+        return self.tensors["output"]
 
     def constant(self, parameter: str) -> NDArray[Any]:
-        values = self._reader.array(self._arguments[parameter])
+        values = self.tensors[parameter].data
         if values is None:
             raise RejectedError(f"its {parameter} is no constant")
         return values.astype(np.int64)
 
     def scale(self, parameter: str) -> float:
-        return self._scales[parameter]
+        return self.tensors[parameter].scale
 
 
 class RecordError(NpuMemplanError):
@@ -342,11 +337,19 @@ class Composite:
 
 
 @dataclass(frozen=True, slots=True)
+class Described:
+    """What exact host code of a TFLite operator may say of itself (`host_ops`), and the layer that is the same."""
+
+    kind: str
+    parse: Callable[[DescribedCall], LayerPart]  # `RejectedError` with the reason where the NPU cannot
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """Layers, and the composites that become one of them."""
+    """Layers, and what becomes one of them."""
 
     layers: tuple[type[Layer], ...]
-    composites: tuple[Composite, ...]
+    composites: tuple[Composite | Described, ...]
 
     def __post_init__(self) -> None:
         """`RecordError` when a part is missing."""
@@ -358,21 +361,24 @@ class Record:
             parts += [] if hasattr(layer, "traits") or layer.storage is not Layer.storage else ["storage"]
             lacks += [f"{part} of {layer.__name__}" for part in parts]
         for composite in self.composites:
-            parts = [name for name in ("patterns", "parse") if not callable(getattr(composite, name))]
+            needed = ("patterns", "parse") if isinstance(composite, Composite) else ("parse",)
+            parts = [name for name in needed if not callable(getattr(composite, name))]
             lacks += [f"{part} of {composite.kind}" for part in parts]
         if lacks:
             raise RecordError(f"a record of a layer lacks {', '.join(lacks)}; see docs/howto/add-npu-operator.md")
 
 
 COMPOSITES: dict[str, Composite] = {}  # by kind, lowest priority first
+DESCRIBED: dict[str, Described] = {}  # by kind
 
 
 def register(record: Record) -> None:
     """Add a record; its composites go before all that were registered earlier."""
-    taken = [c.kind for c in record.composites if c.kind in COMPOSITES]
-    if taken:
-        raise RecordError(f"the composite {taken[0]!r} is registered already; choose another name")
-    COMPOSITES.update((c.kind, c) for c in record.composites)
+    for composite in record.composites:
+        if composite.kind in COMPOSITES or composite.kind in DESCRIBED:
+            raise RecordError(f"the composite {composite.kind!r} is registered already; choose another name")
+    COMPOSITES.update((c.kind, c) for c in record.composites if isinstance(c, Composite))
+    DESCRIBED.update((c.kind, c) for c in record.composites if isinstance(c, Described))
 
 
 def parse_composite(kind: str, reader: Reader, root: Any, target: Architecture | None = None) -> Match:
@@ -382,9 +388,16 @@ def parse_composite(kind: str, reader: Reader, root: Any, target: Architecture |
     except ScaleError as error:  # of a table that is filled here
         raise RejectedError(str(error)) from error
     inputs = tuple(match.tensors[name] for name in match.layer.inputs)
-    reason = problem(match.layer, inputs, match.tensors["out"])
+    require_fit(match.layer, inputs, match.tensors["out"], target)
+    return match
+
+
+def require_fit(
+    layer: Layer, inputs: tuple[LayerTensor, ...], output: LayerTensor, target: Architecture | None = None
+) -> None:
+    """`RejectedError` where the NPU cannot compute a layer."""
+    reason = problem(layer, inputs, output)
     if reason is None and target is not None:
-        reason = match.layer.unsupported_by(target, inputs)
+        reason = layer.unsupported_by(target, inputs)
     if reason is not None:
         raise RejectedError(reason)
-    return match

@@ -16,7 +16,7 @@ import tvm
 from tvm import ir, relax
 
 from ...names import node_of
-from ...vocabulary import LAYER, ORDER_PEAKS
+from ...vocabulary import ORDER_PEAKS
 from ..arch import accelerator as find_accelerator
 from ..layers import parse_composite
 from ..lower.emit import LoweringError
@@ -69,7 +69,7 @@ class _Builder:
 
     def _layer(self, composite: Any, call: Any, variable: Any) -> None:
         bindings = {b.var: b.value for b in bindings_of(composite)}
-        reader = Reader(bindings, composite.attrs.get(LAYER), self.arithmetic)
+        reader = Reader(bindings, self.arithmetic)
         match = parse_composite(kind_of(str(composite.attrs["Composite"])), reader, composite.body.body)
         arguments = dict(zip(composite.params, call.args, strict=True))
         output = self._declare(variable, _label(bindings, composite.body.body, str(variable.name)))
@@ -78,10 +78,8 @@ class _Builder:
             if isinstance(inner, relax.Var):
                 names[local] = self.names[arguments[inner]]
                 continue
-            constant, tensor = f"{output}_constant{local}", match.tensors[local]
-            if inner is not None:  # bound to the composite, whose reader takes it for a map
-                tensor = replace(tensor, data=reader.array(inner))
-            self.tensors[constant] = replace(tensor, name=constant)
+            constant = f"{output}_constant{local}"
+            self.tensors[constant] = replace(match.tensors[local], name=constant)
             names[local] = constant
         for local, name in names.items():
             self._state(name, match.tensors[local], match.layer)

@@ -1,17 +1,15 @@
 """Partitioning: which operators of a Relax module the NPU runs, and why the others stay.
 
 Invariant: every operator of `main` is either inside a composite of a function with `Codegen = "ethos-u"`, or listed
-with a reason in main's attribute `npu.host_operators`. A call of exact host code that the NPU can run as one layer
-becomes a composite: the same call in a function of its own, with the host code's description (`LAYER`) as an
-attribute; a reader without that attribute still has code that computes the right values. The groups are those that
-TVM's passes `FuseOpsByPattern` and `MergeCompositeFunctions` make of the same patterns, which are tried in their
-order; the work grows with the calls, that of the passes with their square. What has other functions of calls than
-`main`, or calls outside of one dataflow block, is left to the passes.
+with a reason in main's attribute `npu.host_operators`. The groups are those that TVM's passes `FuseOpsByPattern` and
+`MergeCompositeFunctions` make of the same patterns, which are tried in their order; the work grows with the calls, that
+of the passes with their square. What has other functions of calls than `main`, or calls outside of one dataflow block,
+is left to the passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,14 +21,15 @@ from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 from tvm.relax.dpl.pattern import CallPattern, ExprPattern, WildcardPattern
 
-from ...vocabulary import ACCELERATOR, ARITHMETIC, HOST_OPERATORS, LAYER
+from ...vocabulary import ACCELERATOR, ARITHMETIC, HOST_OPERATORS
 from ..arch import Architecture
 from ..arch import accelerator as find_accelerator
+from ..grouping import Node, group_nodes
 from ..layers import COMPOSITES, parse_composite
 from ..lower.operands import Arithmetic
 from ..reading.patterns import PREFIX
 from ..reading.reader import Reader, RejectedError, bindings_of, name_of
-from .normalise import join_enlargements, normalise
+from .normalise import normalise
 
 CODEGEN, COMPOSITE = "Codegen", "Composite"
 
@@ -55,8 +54,7 @@ class NamedPattern:
 def group_calls(mod: Any, patterns: Sequence[NamedPattern]) -> Any | None:
     """`mod` with functions of composites in place of the calls that patterns match; None where that is left to TVM."""
     main = mod["main"]
-    others = [f for gv, f in mod.functions.items() if isinstance(f, relax.Function) and gv.name_hint != "main"]
-    if any(COMPOSITE not in (f.attrs or {}) for f in others):
+    if any(isinstance(f, relax.Function) and gv.name_hint != "main" for gv, f in mod.functions.items()):
         return None
     if len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
         return None
@@ -161,133 +159,39 @@ def _variables(value: Any) -> Iterator[Any]:
 # ---------------------------------------------------------------------- composites to functions
 
 
-@dataclass(eq=False, slots=True)
-class _Group:
-    """Bindings that become one function of the NPU, or one binding of the host."""
-
-    bits: int  # of the NPU: its own and those of the groups that joined it
-    needs: int  # bits of all that it needs
-    bindings: list[_Binding]
-    joined: _Group | None = None  # the group that it is in now
-
-    @property
-    def last(self) -> _Group:
-        """The group that it is in now, or itself."""
-        group = self
-        while group.joined is not None:
-            group = group.joined
-        return group
-
-
 def _with_functions(mod: Any, bindings: Sequence[_Binding]) -> Any:
     """`mod` with one function for all composites that need each other without a detour over the host."""
-    functions = dict(mod.functions.items())
-    composites = {gv: f for gv, f in functions.items() if COMPOSITE in (f.attrs or {})}
-    producers = _producers(bindings, composites)
-    groups = list(dict.fromkeys(producers.values()))
-    used = set(_variables(mod["main"].body.body))
+    functions, main = dict(mod.functions.items()), mod["main"]
+    groups = group_nodes([Node(one, bool(one.name), (one.variable,), one.reads) for one in bindings])
+    inside = {node.content.variable: group for group in groups for node in group.nodes}
+    used = set(_variables(main.body.body))
     for group in groups:
-        used.update(v for one in group.bindings for v in one.reads if producers.get(v) is not group)
+        used.update(v for node in group.nodes for v in node.reads if inside.get(v) is not group)
     made: list[Any] = []
-    for group in _in_order(groups, producers):
-        if group.bits:
+    for group in groups:
+        members = [node.content for node in group.nodes]
+        if group.on_npu:
             variable = ir.GlobalVar(f"{PREFIX}_{len(functions):06d}")
-            results = [one.variable for one in group.bindings if one.variable in used]
-            functions[variable], arguments = _function(group, results, composites)
+            results = [one.variable for one in members if one.variable in used]
+            functions[variable], arguments = _function(members, results)
             made += _call(variable, arguments, results)
         else:
-            made.append(relax.VarBinding(group.bindings[0].variable, group.bindings[0].value))
-    main = mod["main"]
+            made.append(relax.VarBinding(members[0].variable, members[0].value))
     body = relax.SeqExpr([relax.DataflowBlock(made)], main.body.body)
     functions[mod.get_global_var("main")] = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-    for variable in composites:
-        del functions[variable]
     return tvm.IRModule(functions, mod.attrs)
 
 
-def _producers(bindings: Sequence[_Binding], composites: Mapping[Any, Any]) -> dict[Any, _Group]:
-    """The group that makes each variable."""
-    groups: list[_Group] = []
-    producers: dict[Any, _Group] = {}
-    order = {one.variable: index for index, one in enumerate(bindings)}
-    bit = 1
-    for one in bindings:
-        parents = list(dict.fromkeys(producers[v].last for v in one.reads if v in producers))
-        behind = _union(parent.needs for parent in parents)
-        needs = behind | _union(parent.bits for parent in parents)
-        if not (one.name or getattr(one.value, "op", None) in composites):
-            groups.append(_Group(0, needs, [one]))
-        elif fitting := [parent for parent in parents if parent.bits and not parent.bits & behind]:
-            first, *others = fitting
-            _join(groups, first, others, needs, one)
-            producers[one.variable] = first
-            continue
-        else:
-            groups.append(_Group(bit, needs, [one]))
-            bit <<= 1
-        producers[one.variable] = groups[-1]
-    for group in groups:
-        group.bindings.sort(key=lambda one: order[one.variable])
-    return {variable: group.last for variable, group in producers.items()}
-
-
-def _join(groups: Sequence[_Group], first: _Group, others: Sequence[_Group], needs: int, one: _Binding) -> None:
-    """Put `one`, which needs the groups of the bits `needs`, and all of the `others` into the group `first`; every
-    group that needs `first` then needs what `first` needs.
-    """
-    for other in others:
-        first.bits |= other.bits
-        first.needs |= other.needs
-        first.bindings += other.bindings
-        other.joined, other.bindings = first, []
-    first.bindings.append(one)
-    more = needs & ~first.bits & ~first.needs
-    first.needs = (first.needs | needs) & ~first.bits
-    for group in groups if more or others else ():
-        if group is not first and group.needs & first.bits:
-            group.needs |= first.needs | first.bits
-
-
-def _union(masks: Iterable[int]) -> int:
-    found = 0
-    for mask in masks:
-        found |= mask
-    return found
-
-
-def _in_order(groups: Sequence[_Group], producers: Mapping[Any, _Group]) -> Iterator[_Group]:
-    """The groups, each behind all that it reads, as early as its first binding came."""
-    seen: set[_Group] = set()
-    for group in groups:
-        under_way = [(group, iter(_groups_read(group, producers)))] if group not in seen else []
-        seen.add(group)
-        while under_way:
-            _, rest = under_way[-1]
-            following = next((one for one in rest if one not in seen), None)
-            if following is None:
-                yield under_way.pop()[0]
-            else:
-                seen.add(following)
-                under_way.append((following, iter(_groups_read(following, producers))))
-
-
-def _groups_read(group: _Group, producers: Mapping[Any, _Group]) -> list[_Group]:
-    read = (producers[v] for one in group.bindings for v in one.reads if v in producers)
-    return [one for one in dict.fromkeys(read) if one is not group]
-
-
-def _function(group: _Group, results: Sequence[Any], composites: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
+def _function(members: Sequence[_Binding], results: Sequence[Any]) -> tuple[Any, list[Any]]:
     """A function for the NPU, with an inner function for each composite, and the arguments of its call."""
-    own = {one.variable for one in group.bindings}
+    own = {one.variable for one in members}
     made: list[Any] = []
-    for number, one in enumerate(group.bindings):
-        function, arguments = (
-            (_composite_function(one), one.reads) if one.name else (composites[one.value.op], one.value.args)
-        )
+    for number, one in enumerate(members):
+        function = _composite_function(one)
         variable = relax.Var(f"composite_{number}", function.ty)
         made.append(relax.VarBinding(variable, function))
-        made.append(relax.VarBinding(one.variable, ir.Call(variable, list(arguments), ret_ty=one.variable.ty)))
-    parameters = [v for v in dict.fromkeys(v for one in group.bindings for v in one.reads) if v not in own]
+        made.append(relax.VarBinding(one.variable, ir.Call(variable, list(one.reads), ret_ty=one.variable.ty)))
+    parameters = [v for v in dict.fromkeys(v for one in members for v in one.reads) if v not in own]
     result = results[0] if len(results) == 1 else relax.Tuple(list(results))
     body = relax.SeqExpr([relax.BindingBlock(made)], result)
     return relax.Function(parameters, body, result.ty).with_attr(CODEGEN, PREFIX), parameters
@@ -400,13 +304,12 @@ def partition_for_ethosu(
     """
     target = find_accelerator(accelerator)
     arithmetic = arithmetic_of(mod["main"])
-    mod = join_enlargements(normalise(mod), keep or {})
+    mod = normalise(mod)
     _register(mod)
     rejections: Rejections = {}
     keep = keep or {}
     token = _under_way.set((keep, rejections, target))
     try:
-        mod = group_host_calls(mod, target, exclude, rejections)
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
         named = [NamedPattern(str(p.name), p.pattern, _check(kind_of(str(p.name)))) for p in patterns]
         merged = group_calls(mod, named)
@@ -469,52 +372,3 @@ def arithmetic_of(function: Any) -> Arithmetic:
 
 
 Rejections = dict[str, tuple[str, str]]  # variable -> kind of layer, reason
-
-
-def group_host_calls(mod: Any, target: Architecture, exclude: Collection[str], rejections: Rejections) -> Any:
-    """`mod` with composites for calls in `main` that NPU `target` can run, kinds in `exclude` left out."""
-    mutator = _Grouping(mod, target, exclude, rejections)
-    mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
-    return mutator.builder_.get()
-
-
-@relax.expr_functor.mutator
-class _Grouping(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: Any, target: Architecture, exclude: Collection[str], rejections: Rejections) -> None:
-        super().__init__(mod)
-        self.target = target
-        self.functions = {gv.name_hint: f for gv, f in mod.functions.items()}
-        self.exclude, self.rejections = exclude, rejections
-        self.variable = ""  # that is being bound
-
-    def visit_var_binding_(self, binding: Any) -> None:
-        self.variable = str(binding.var.name)
-        super().visit_var_binding_(binding)
-
-    def visit_call_(self, call: Any) -> Any:
-        call = super().visit_call_(call)
-        if name_of(call) != "call_tir":
-            return call
-        layer = (self.functions[call.args[0].name_hint].attrs or {}).get(LAYER)
-        if layer is None or str(layer["kind"]) in self.exclude:
-            return call
-        kind = str(layer["kind"])
-        try:
-            match = parse_composite(kind, Reader({}, layer), call, self.target)
-        except RejectedError as reason:
-            self.rejections[self.variable] = (kind, str(reason))
-            return call
-        variables = tuple(dict.fromkeys(v for v in match.variables if v is not None))
-        composite = _composite(call, variables, {"Composite": f"{PREFIX}.{kind}.0", LAYER: layer})
-        return ir.Call(self.builder_.add_func(composite, f"composite_{kind}"), list(variables))
-
-
-def _composite(call: Any, variables: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-    """A function of `variables` that makes `call`."""
-    parameters = {v: relax.Var(v.name, v.ty) for v in variables}
-    arguments = relax.Tuple([parameters.get(a, a) for a in call.args[1].fields])
-    result = relax.Var("result", call.ty)
-    inner = ir.Call(call.op, [call.args[0], arguments, *call.args[2:]], call.attrs, call.ty_args, ret_ty=call.ty)
-    body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, inner)])], result)
-    function = relax.Function(list(parameters.values()), body, call.ty, is_pure=True)
-    return function.with_attr("Primitive", True).with_attr(attributes)

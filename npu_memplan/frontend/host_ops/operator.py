@@ -30,7 +30,7 @@ from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...process.ending import raise_lack_of_memory
 from ...process.incidents import report_fault
-from ...vocabulary import C_SOURCES, KERNEL, LAYER, ONLY_READ
+from ...vocabulary import C_SOURCES, KERNEL, ONLY_READ
 from .tir import Buffer, Expr, Function
 
 _MOST_CORNERS = 256  # of the loops around one access
@@ -135,6 +135,17 @@ STORED = frozenset(("int8", "uint8", "int16", "uint16", "int4"))  # types of ele
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Description:
+    """What an operator does, for the NPU: a kind of `ethosu.layers.DESCRIBED`, its numbers, and of every parameter the
+    tensor, and the values of a constant.
+    """
+
+    kind: str
+    numbers: Mapping[str, Any]
+    parameters: Mapping[str, tuple[Tensor | None, npt.NDArray[Any] | None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LoweredOperator:
     """A lowered operator."""
 
@@ -144,6 +155,7 @@ class LoweredOperator:
     constants: tuple[npt.NDArray[Any], ...]
     outputs: tuple[int, ...]
     states: tuple[int, ...] = ()  # positions in `inputs`: written in place, and kept between two inferences
+    description: Description | None = None  # None: the NPU may not do it
 
 
 def require_supported(condition: object, message: str) -> None:
@@ -160,6 +172,7 @@ class Lowering:
         self.function = Function()
         self.name = operator.name.lower()  # of the function
         self.attributes: dict[str, Any] = {}  # more of the PrimFunc's
+        self._described: tuple[str, Mapping[str, Any]] | None = None
         self._inputs: dict[int, Buffer] = {}  # by tensor
         self._constants: list[tuple[Buffer, npt.NDArray[Any]]] = []
         self._outputs: list[Buffer] = []
@@ -297,21 +310,13 @@ class Lowering:
         self.attributes[KERNEL] = {"symbol": f"npu_memplan_{files[-1]}", "sources": sources, "arguments": given}
 
     def describe(self, kind: str, **numbers: int | Sequence[int] | Sequence[Sequence[int]]) -> None:
-        """Describe the operator for the NPU: a kind of composite of `ethosu.layers`, and its numbers."""
-        self.attributes[LAYER] = {"kind": kind, **numbers}
+        """Describe the operator for the NPU: a kind of `ethosu.layers.DESCRIBED`, and its numbers."""
+        self._described = kind, numbers
 
     def finish(self) -> LoweredOperator:
         """The lowered operator."""
         constants = [buffer for buffer, _ in self._constants]
         primfunc = self.function.finish([*self._inputs.values(), *constants, *self._outputs], self.name)
-        if LAYER in self.attributes:
-            names = [str(p.name) for p in primfunc.params]
-            tensors = [self._tensors.get(name) for name in names]
-            self.attributes[LAYER] |= {
-                "parameters": names,
-                "scales": [(t.scale if t is not None else 0.0).hex() for t in tensors],
-                "zero_points": [t.zero_point if t is not None else 0 for t in tensors],
-            }
         for key, value in self.attributes.items():
             primfunc = primfunc.with_attr(key, value) if value else primfunc
         return LoweredOperator(
@@ -321,6 +326,16 @@ class Lowering:
             constants=tuple(values for _, values in self._constants),
             outputs=tuple(self.operator.outputs),
             states=tuple(list(self._inputs).index(state) for state in self._states),
+            description=self._description(),
+        )
+
+    def _description(self) -> Description | None:
+        if self._described is None:
+            return None
+        values = {buffer.name: values for buffer, values in self._constants}
+        buffers = (*self._inputs.values(), *(buffer for buffer, _ in self._constants), *self._outputs)
+        return Description(
+            *self._described, {str(b.name): (self._tensors.get(b.name), values.get(b.name)) for b in buffers}
         )
 
 

@@ -3,8 +3,7 @@
 Invariant: `values` holds the Relax value of every tensor made so far, by tensor index, in the shape and type that the
 file declares (scalars are [1]). Variable tensors are parameters after the inputs; the caller of a function with one
 lets it update the state in place. An update comes after every binding that uses what the state held before; nothing
-else moves. Where passes look for dead code, main returns the updates as its last results until `settle_states` takes
-these away.
+else moves.
 """
 
 from __future__ import annotations
@@ -20,35 +19,24 @@ from ...ethosu.reading.reader import bindings_of, name_of
 from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.subgraphs import DONE_BEFORE, branches_of, may_look
-from ...models.vela import NpuCall
 from ...names import Names, legal_name
-from ...vocabulary import LAYER, RELAX_VIEWS, TFLITE_RESHAPING
+from ...vocabulary import RELAX_VIEWS, TFLITE_RESHAPING
 
 
-def settle_states(main: Any, returned: int = 0) -> Any:
-    """`main` with every update of a state where it may be, and without its last `returned` results."""
+def settle_states(main: Any) -> Any:
+    """`main` with every update of a state where it may be."""
     bindings = bindings_of(main)
-    result = main.body.body
-    if not any(_is_update(b.value) for b in bindings):
+    updates = [b for b in bindings if _is_update(b.value)]
+    if not updates:
         return main
-    if returned:
-        bindings, result = _without_results(bindings, result, returned)
-    for update in [b for b in bindings if _is_update(b.value)]:
+    for update in updates:
         bindings = _move_update(bindings, update)
-    body = relax.SeqExpr([relax.BindingBlock(bindings)], result)
-    return relax.Function(main.params, body, result.ty, main.is_pure, main.attrs)
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], main.body.body)
+    return relax.Function(main.params, body, main.body.body.ty, main.is_pure, main.attrs)
 
 
 def _is_update(value: Any) -> bool:
     return name_of(value) == "call_tir_inplace"
-
-
-def _without_results(bindings: Sequence[Any], whole: Any, count: int) -> tuple[list[Any], Any]:
-    """The bindings, and what main returns less the last `count` fields."""
-    made = {b.var: b.value for b in bindings}
-    fields = list(made.get(whole, whole).fields)[:-count]
-    kept = [b for b in bindings if b.var != whole]
-    return kept, fields[0] if len(fields) == 1 else relax.Tuple(fields)
 
 
 def _move_update(bindings: Sequence[Any], update: Any) -> list[Any]:
@@ -99,7 +87,6 @@ class MainBuilder:
         self._branches = branches and outer is None
         self.block_builder: Any = relax.BlockBuilder() if outer is None else outer.block_builder
         self.values: dict[int, Any] = {}
-        self.updated: list[Any] = []  # what states become, for those that need to see that they are used
         self._names: Names = Names() if outer is None else outer._names
         self._functions: Names = Names(("main",)) if outer is None else outer._functions
         if outer is not None:
@@ -117,31 +104,27 @@ class MainBuilder:
         return {index: str(self.values[index].name) for index in self.network.states}
 
     def build(
-        self, emit: Callable[[NpuCall | CpuOperator], None], attributes: Mapping[str, Any], return_updates: bool = False
+        self, emit: Callable[[Any], None], attributes: Mapping[str, Any], steps: Sequence[Any] | None = None
     ) -> Any:
-        """The finished module; `emit` adds one operator and leaves its outputs in `values`.
-
-        `return_updates`: what states become is returned too, after the outputs, until `settle_states` ends that.
-        """
+        """The finished module; `emit` adds one step (None: of the operators) and leaves its outputs in `values`."""
         builder = self.block_builder
         branches = self._branches and any(operator.name == "IF" for operator in self.network.cpu_operators)
+        steps = self.network.operators if steps is None else steps
         with builder.function("main", self._parameters, attrs=dict(attributes)), _left_closed(builder):
             if branches:  # which no dataflow has
-                for operator in self.network.operators:
-                    emit(operator)
+                for step in steps:
+                    emit(step)
             with builder.dataflow():
-                for operator in () if branches else self.network.operators:
-                    emit(operator)
-                outputs = [builder.emit_output(self._result(i)) for i in self.network.outputs]
-                outputs += [builder.emit_output(value) for value in self.updated] if return_updates else []
+                for step in () if branches else steps:
+                    emit(step)
+                outputs = [builder.emit_output(self.pool_value(i)) for i in self.network.outputs]
             builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
         module = builder.finalize()
-        if not return_updates:
-            module.update_func(module.get_global_var("main"), settle_states(module["main"]))
+        module.update_func(module.get_global_var("main"), settle_states(module["main"]))
         return module
 
-    def _result(self, index: int) -> Any:
-        """The value of an output; of one that is a constant, a copy, since results are in pools."""
+    def pool_value(self, index: int) -> Any:
+        """The value of a tensor that has to be in a pool; of one that is a constant, a copy."""
         value = self.value(index)
         if isinstance(value, relax.Var):
             return value
@@ -209,11 +192,8 @@ class MainBuilder:
             if tensor.is_variable and tensor.arena_offset in homes:
                 self.values.setdefault(tensor.index, self.values[homes[tensor.arena_offset]])
 
-    def host_operator(self, operator: CpuOperator, for_good: bool = False) -> None:
-        """Call the exact host code of an operator; those that only change a shape are reshapes.
-
-        `for_good`: without the description (`LAYER`) by which partitioning could take it for the NPU.
-        """
+    def host_operator(self, operator: CpuOperator) -> None:
+        """Call the exact host code of an operator; those that only change a shape are reshapes."""
         if operator.name in DONE_BEFORE:
             return
         if operator.name == "IF" and self._branches:
@@ -228,9 +208,9 @@ class MainBuilder:
             else:
                 self.values[target] = relax.const(source.value.numpy().reshape(shape))
             return
-        self.host_call(operator, for_good)
+        self.host_call(operator)
 
-    def host_call(self, operator: CpuOperator, for_good: bool = False) -> None:
+    def host_call(self, operator: CpuOperator) -> None:
         """Call the host code of an operator, also where it only changes a shape; of several, behind their last one."""
         from ..host_ops import lower_operator
         from ..host_ops.cascade import find_cascades, lower_cascade
@@ -245,10 +225,8 @@ class MainBuilder:
             lowered = lower_operator(self.network, operator)
         inputs = [self.value(i) for i in lowered.inputs]
         inputs += [relax.const(c, c.dtype.name) for c in lowered.constants]
-        function = lowered.primfunc.without_attr(LAYER) if for_good else lowered.primfunc
         state = {} if lowered.outputs else {lowered.inputs[0]: 0}  # its new content is all that it makes
-        self.call(function, self.function_name(lowered.name), inputs, lowered.outputs, state)
-        self.updated += [self.values[index] for index in state]
+        self.call(lowered.primfunc, self.function_name(lowered.name), inputs, lowered.outputs, state)
 
     def _add_if(self, operator: CpuOperator) -> None:
         """Either of two subgraphs, whose operators the host runs; one alone where the condition is a constant."""

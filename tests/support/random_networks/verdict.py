@@ -33,7 +33,6 @@ from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.exactness import MICRO, Claim, Exactness
 from npu_memplan.frontend.attributes import HostOpsError
 from npu_memplan.frontend.host_ops.operator import UnsupportedOperatorError
-from npu_memplan.frontend.tflite.lowered import _NotImportedError
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
@@ -52,7 +51,6 @@ REFUSALS = (
     PlanningError,
     VelaError,
     LiftError,
-    _NotImportedError,
 )
 SANITIZED = RunOptions(sanitize=True)
 _FOLDED = Claim(Exactness.EXACT, MICRO)  # an operator of constants, which the program does not have any more
