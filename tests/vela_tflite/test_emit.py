@@ -234,7 +234,7 @@ def test_what_parts_pass_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
     expected = TFLiteReference(path.read_bytes(), "x").run(inputs)
     found = MicroWithNpu(made.content).run(inputs, len(network.outputs))
     assert all(np.array_equal(a.reshape(-1), b.reshape(-1)) for a, b in zip(found, expected, strict=True))
-    assert made.arena_bytes <= made.vela_arena_bytes
+    assert made.vela_arena_bytes == 0  # operators are kept from Vela, so its user has no such file
 
 
 def random_inputs_of_floats(network: Network) -> list[np.ndarray]:
