@@ -90,13 +90,16 @@ def cycles_by_model(compiled: Compiled) -> tuple[int, ...]:
     return tuple(sum(estimate(c.commands, c.accelerator, where).total for c in calls) for where in maps)
 
 
-def cpu_cycles(compiled: Compiled) -> tuple[int, int]:
-    """Cycles of the CPU's calls, and of what Vela leaves to the CPU, of the NPU's clock."""
+def cpu_cycles(compiled: Compiled, of_vela: Compiled | None) -> tuple[int, int]:
+    """Cycles of the CPU's calls, and of what Vela leaves to the CPU (in `of_vela`, where its program was built), of the
+    NPU's clock.
+    """
     artifact = compiled.artifact
     assert artifact.timing is not None
     clocks = artifact.timing.clock_hz / artifact.host_clock_hz
-    ours, theirs = artifact.host_cycles or 0, artifact.timing.vela_host_cycles  # None: that of this program
-    theirs = ours if theirs is None else theirs
+    ours = artifact.host_cycles or 0
+    theirs = artifact.timing.vela_host_cycles if of_vela is None else of_vela.artifact.host_cycles or 0
+    theirs = ours if theirs is None else theirs  # None: that of this program
     return round(ours * clocks), round(theirs * clocks)
 
 
@@ -126,14 +129,17 @@ def measure(model: Path, name: str, options: CompileOptions, windows: bool) -> R
         if not sum(loaded.vela_stream_cycles):
             return replace(row, message="nothing of Vela's runs on the NPU")
         theirs, size, whose = loaded.vela_stream_cycles, sum(loaded.vela_arena_bytes.values()), "arena"
-        if not size:
-            planned, whose = pipeline.plan(pipeline.extract_problem(pipeline.lower(loaded))), "planned"
-            size = sum(usage.used_bytes for usage in planned.plan.usage)
-            theirs = cycles_by_model(pipeline.build(planned))
+        of_vela = None
+        if not size or loaded.kept_from_vela:  # an artifact has no figures of Vela's where operators are kept from it
+            planned = pipeline.plan(pipeline.extract_problem(pipeline.lower(loaded)))
+            of_vela = pipeline.build(planned)
+        if not size and of_vela is not None:
+            whose, size = "planned", sum(usage.used_bytes for usage in planned.plan.usage)
+            theirs = cycles_by_model(of_vela)
         started = time.process_time()
         made = compiler.plan_model(model, options)
         seconds = time.process_time() - started
-        ours, cpu, cpu_of_vela = cycles_by_model(made), *cpu_cycles(made)
+        ours, cpu, cpu_of_vela = cycles_by_model(made), *cpu_cycles(made, of_vela)
         excess = excess_by_windows(made) if windows else math.nan
     except Exception as error:
         return replace(row, message=f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:100]}")
