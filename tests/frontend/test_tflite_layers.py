@@ -76,7 +76,7 @@ def test_functions_do_not_wait_for_each_other() -> None:
     maker = ModelBuilder()
     given = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
 
-    def convolved(source: int) -> int:
+    def convolve(source: int) -> int:
         made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
         weights = maker.constant(np.ones((8, 1, 1, 8), np.int8), 0.01)
         numbers = dict.fromkeys(("StrideW", "StrideH", "DilationWFactor", "DilationHFactor"), 1)
@@ -86,21 +86,21 @@ def test_functions_do_not_wait_for_each_other() -> None:
         )  # fmt: skip
         return made
 
-    def summed(source: int) -> int:
+    def add_cumulative_sum(source: int) -> int:
         made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
         axis = maker.constant(np.array([1], np.int32))
         maker.operator("CUMSUM", [source, axis], [made], "CumsumOptions", 1, Exclusive=False, Reverse=False)
         return made
 
-    def added(one: int, other: int) -> int:
+    def add_sum(one: int, other: int) -> int:
         made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
         maker.operator("ADD", [one, other], [made], "AddOptions", 2, FusedActivationFunction=0)
         return made
 
-    first = convolved(given)
-    left, right = summed(first), convolved(first)
-    both = added(left, right)
-    end = added(added(convolved(summed(right)), both), summed(both))
+    first = convolve(given)
+    left, right = add_cumulative_sum(first), convolve(first)
+    both = add_sum(left, right)
+    end = add_sum(add_sum(convolve(add_cumulative_sum(right)), both), add_cumulative_sum(both))
     parts = partition_model(maker.made([given], [end]).finish())
     steps, known = parts.steps(), {parts.names[given]}
     for step in steps:

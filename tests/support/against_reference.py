@@ -16,7 +16,7 @@ from npu_memplan.ethosu.lower.operands import LayerTensor
 from npu_memplan.ethosu.lowering import FEW_BYTES, Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.frontend.tflite.lowered import NpuGroup
-from tests.support.on_model import npu_graph, partition_model, random_inputs, run_program
+from tests.support.on_model import function_graph, npu_graph, partition_model, random_inputs, run_program
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
@@ -59,7 +59,7 @@ def equals_reference(
     data = file_of(model)
     parts = partition_model(data, npu)
     assert not parts.left
-    graph, rng = npu_graph(data, npu), np.random.default_rng(seed)
+    graph, rng = function_graph(parts), np.random.default_rng(seed)
     names = [parts.names[index] for index in parts.network.inputs]
     if given is not None:
         inputs = dict(zip(names, given, strict=True))

@@ -107,9 +107,17 @@ def partition_model(model: bytes, npu: str = "ethos-u55-256") -> Partitioned:
 
 def npu_graph(model: bytes, npu: str = "ethos-u55-256") -> LayerGraph:
     """The layers of a TFLite model that is one function for the NPU."""
-    (step,) = partition_model(model, npu).steps()
+    return function_graph(partition_model(model, npu))
+
+
+def function_graph(parts: Partitioned) -> LayerGraph:
+    """The layers of a network in parts that is one function for the NPU."""
+    (step,) = parts.steps()
     assert isinstance(step, NpuGroup)
     return step.graph
 
 
-__all__ = ["import_relax", "lower", "npu_graph", "only_graph", "partition_model", "random_inputs", "run_program"]
+__all__ = [
+    "function_graph", "import_relax", "lower", "npu_graph", "only_graph", "partition_model", "random_inputs",
+    "run_program",
+]  # fmt: skip

@@ -207,7 +207,7 @@ class _Taken:
         ]  # fmt: skip
 
 
-# ---------------------------------------------------------------------- in Relax
+# ---------------------------------------------------------------------- from what host code says
 
 
 def _parse_indexed(call: DescribedCall) -> LayerPart:

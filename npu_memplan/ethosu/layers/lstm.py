@@ -194,7 +194,7 @@ class _Steps:
         return replace(gates, view=view)
 
 
-# ---------------------------------------------------------------------- in Relax
+# ---------------------------------------------------------------------- from what host code says
 
 _GATE_NAMES = {Gate.INPUT: "input", Gate.FORGET: "forget", Gate.CANDIDATE: "cell", Gate.OUTPUT: "output"}
 

@@ -1,11 +1,11 @@
-"""Read quantised expressions and calls of Relax, and keep the records of the layers that they become.
+"""Read quantised expressions of Relax, and what host code says of itself; keep the records of the layers they become.
 
 Invariant: a `Reader` follows variables only through its own bindings; a variable outside of them is an input. The same
 reader serves a pattern's check (bindings of the match) and the lowering (bindings of the composite function), so what
 was checked is what is lowered. Only methods import TVM. Attributes with several spellings are returned in one form.
-Every number comes from the call's constants and from the description in `LAYER`, which the code was made with. A
-`Record` is complete - every layer in it has limits, storage and an emitter, every composite patterns and a parser - or
-it cannot be made; what `parse` returns passed every limit of the NPU.
+Every number comes from the call's constants, or from the description that host code was made with. A `Record` is
+complete - every layer in it has limits, storage and an emitter, every composite patterns and a parser, every described
+operator a parser - or it cannot be made; what `parse_composite` returns passed every limit of the NPU.
 """
 
 from __future__ import annotations
